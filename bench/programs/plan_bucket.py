@@ -56,7 +56,7 @@ def main() -> None:
     begin = time.perf_counter()
     splits = plan(Request(("simulated://bucket/topics",)), RowFilter())
     seconds = time.perf_counter() - begin
-    segments = sum(piece.start == 0 for split in splits for piece in split.pieces)
+    segments = sum(piece.start == 0 for split in splits for piece in split)
     print(json.dumps({"seconds": seconds, "segments": segments, "splits": len(splits)}))
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -22,80 +22,70 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.extras.views.planning import folders, pieces_of, reads_committed
 from kseg.extras.views.split_rows import read
-from kseg.extras.views.splits import PlannedSegment, SegmentRange, Split, pack_splits, split_size, stored_bytes
+from kseg.extras.views.splits import SegmentRange, Split, pack_splits, split_size, stored_bytes
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.segment_reader import batch_at
 from kseg.format.sidefiles.last_stable_offset import stable_offset
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
 from kseg.format.storage import remote_files
-from kseg.format.storage.naming import is_snapshot, partition_of
-from kseg.format.storage.segment_files import is_at_rest
+from kseg.format.storage.naming import is_snapshot, is_url, partition_of
+from kseg.format.storage.segment_files import SegmentFile, is_at_rest
 from kseg.format.storage.source import stamp_of, stored_size
 from kseg.spark.options import Options
 from kseg.text import inclusive_range
 
 #: Partition (``orders-3``) -> first unread offset. Files outside partition folders have their folder path as key.
 Offsets = Mapping[str, int]
+#: The current segments of a partition in offset order.
+Log = Sequence[SegmentFile]
 
 
 class DataLost(KsegError):
     """A log does not have the next offset of a stream."""
 
 
-@dataclass(frozen=True, slots=True)
-class GrowingLog:
-    """The current segments of a partition in offset order."""
-
-    name: str
-    segments: tuple[PlannedSegment, ...]
-
-    @property
-    def first_offset(self) -> int:
-        """The first offset of the log, by its first file name."""
-        return self.segments[0].base_offset or 0
-
-    def stable_offset(self) -> int | None:
-        """The last stable offset of the partition, None if no transaction is open."""
-        return stable_offset([segment.file.path for segment in self.segments])
-
-
 #: How often, and how many seconds apart, folders are listed until their files do not change meanwhile.
 _LISTINGS, _PAUSE = 40, 0.05
 
 
-def logs(options: Options) -> dict[str, GrowingLog]:
+def logs(options: Options) -> dict[str, Log]:
     """Return the logs of the requested partitions, each with the files that it had at one time.
 
     Raises UsageError and UnreadableError.
     """
     for _ in range(_LISTINGS):
-        found = {log.name: log for log in _listed(options)}
+        found = _listed(options)
         if not any(map(_is_changing, found.values())):
             break
         time.sleep(_PAUSE)
     for log in found.values():
-        if any(segment.size is None for segment in log.segments):
-            raise UsageError(f"{log.segments[0].file.path}: a stream needs files of a known size, not compressed ones")
+        if any(segment.size is None for segment in log):
+            raise UsageError(f"{log[0].path}: a stream needs files of a known size, not compressed ones")
     return found
 
 
-def _listed(options: Options) -> Iterator[GrowingLog]:
-    names: set[str] = set()
+def _listed(options: Options) -> dict[str, Log]:
+    found: dict[str, Log] = {}
     for folder, segments in folders(options.paths, options.limits):
-        logs = tuple(segment for segment in segments if not is_snapshot(segment.file.path))
+        log = [segment for segment in segments if not is_snapshot(segment.path)]
         partition = partition_of(os.path.basename(folder))
-        if not logs or (partition and partition.state):
+        if not log or (partition and partition.state):
             continue  # being moved to or from another disk, or being deleted
         name = os.path.basename(folder) if partition else folder
-        if name in names:
+        if name in found:
             raise UsageError(f"{name} is in several folders: stream one replica of a partition")
-        names.add(name)
-        yield GrowingLog(name, logs)
+        found[name] = log
+    return found
 
 
-def _is_changing(log: GrowingLog) -> bool:
-    paths = [segment.file.path for segment in log.segments]
-    return all(segment.file.listed for segment in log.segments) and not is_at_rest(os.path.dirname(paths[0]), paths)
+def _is_changing(log: Log) -> bool:
+    paths = [segment.path for segment in log]
+    return all(segment.listed for segment in log) and not is_at_rest(os.path.dirname(paths[0]), paths)
+
+
+def _stable_offset(log: Log) -> int | None:
+    """Return the last stable offset of a log, None if no transaction is open."""
+    return stable_offset([segment.path for segment in log])
 
 
 class LogEnds:
@@ -110,34 +100,33 @@ class LogEnds:
 
         Raises DataLost, unless failOnDataLoss is false.
         """
-        return {**start, **{log.name: self._end(log, start.get(log.name)) for log in logs(self._options).values()}}
+        return {**start, **{name: self._end(name, log, start.get(name)) for name, log in logs(self._options).items()}}
 
-    def _end(self, log: GrowingLog, start: int | None) -> int:
-        last = log.segments[-1]
-        path = last.file.path
+    def _end(self, name: str, log: Log, start: int | None) -> int:
+        path, size = log[-1].path, log[-1].bytes
         known = self._marks.get(path)
-        if known and known.position > (last.size or 0):
+        if known and known.position > size:
             known = None  # the log was truncated
-        mark = self._marks[path] = last_valid_batch(path, last.size or 0, known=known)
+        mark = self._marks[path] = last_valid_batch(path, size, known=known)
         if self._options.fail_on_data_loss and start is not None:
-            _check_loss(log, start, mark.offset)
+            _check_loss(name, log, start, mark.offset)
         end = mark.offset
         if end > (start or 0) and reads_committed(self._options):
-            stable = log.stable_offset()
+            stable = _stable_offset(log)
             end = end if stable is None else min(end, stable)
         return max(end, start or 0)
 
 
-def _check_loss(log: GrowingLog, start: int, end: int) -> None:
-    first = log.first_offset
+def _check_loss(name: str, log: Log, start: int, end: int) -> None:
+    first = log[0].base_offset
     if first > start:
         raise DataLost(
-            f"{log.name}: deleted before it was read: {inclusive_range('offset', start, first - 1)}; "
+            f"{name}: deleted before it was read: {inclusive_range('offset', start, first - 1)}; "
             "failOnDataLoss=false continues after them"
         )
     if end < start:
         raise DataLost(
-            f"{log.name}: the log ends at offset {end}, but was read to {start}: it was truncated, or the topic was "
+            f"{name}: the log ends at offset {end}, but was read to {start}: it was truncated, or the topic was "
             "created again; failOnDataLoss=false waits for that offset"
         )
 
@@ -159,94 +148,92 @@ def limited(options: Options, start: Offsets, end: Offsets, *, rows: int | None,
     return found
 
 
-def _new_bytes(log: GrowingLog, start: int, end: int, *, bytes_too: bool) -> int:
+def _new_bytes(log: Log, start: int, end: int, *, bytes_too: bool) -> int:
     if not bytes_too:
-        return end - max(start, log.first_offset)
-    return sum((segment.size or 0) - _position(segment, start) for segment in _from(log, start))
+        return end - max(start, log[0].base_offset)
+    return sum(segment.bytes - _position(segment, start) for segment in _from(log, start))
 
 
-def _from(log: GrowingLog, start: int) -> Iterator[PlannedSegment]:
-    return (segment for segment in log.segments if segment.end_offset is None or segment.end_offset > start)
+def _from(log: Log, start: int) -> Iterator[SegmentFile]:
+    return (segment for segment in log if segment.end_offset > start)
 
 
-def _offsets_further(log: GrowingLog, start: int, share: int) -> int | None:
+def _offsets_further(log: Log, start: int, share: int) -> int | None:
     """Return the offset about ``share`` offsets after ``start``; None for the log end."""
-    start = max(start, log.first_offset)
+    start = max(start, log[0].base_offset)
     for segment in _from(log, start):
-        if segment.end_offset is not None and segment.end_offset <= start + share:
+        if segment.end_offset <= start + share:
             continue
-        mark = last_valid_batch(segment.file.path, segment.size or 0, below=start + share, beyond=start)
+        mark = last_valid_batch(segment.path, segment.bytes, below=start + share, beyond=start)
         return mark.offset if mark.offset > start else segment.end_offset
     return None
 
 
-def _bytes_further(log: GrowingLog, start: int, share: int) -> int | None:
+def _bytes_further(log: Log, start: int, share: int) -> int | None:
     """Return the offset about ``share`` bytes after ``start``; None for the log end."""
-    start = max(start, log.first_offset)
+    start = max(start, log[0].base_offset)
     beyond = start
     for segment in _from(log, start):
-        size, begin = segment.size or 0, _position(segment, start)
-        if segment.end_offset is not None and size - begin <= share:
+        size, begin = segment.bytes, _position(segment, start)
+        if segment.end_offset < INT64_MAX and size - begin <= share:
             share -= size - begin
             beyond = -1  # a first batch is already included
             continue
-        known = LogEnd(max(start, segment.base_offset or 0), begin)
-        mark = last_valid_batch(segment.file.path, size, before=begin + share, beyond=beyond, known=known)
+        known = LogEnd(max(start, segment.base_offset), begin)
+        mark = last_valid_batch(segment.path, size, before=begin + share, beyond=beyond, known=known)
         return mark.offset if mark.offset > start else segment.end_offset
     return None
 
 
-def _position(segment: PlannedSegment, offset: int) -> int:
+def _position(segment: SegmentFile, offset: int) -> int:
     """Return the position of ``offset`` in a segment: the end of the last batch before it."""
-    if offset <= (segment.base_offset or 0):
+    if offset <= segment.base_offset:
         return 0
-    return last_valid_batch(segment.file.path, segment.size or 0, below=offset).position
+    return last_valid_batch(segment.path, segment.bytes, below=offset).position
 
 
 def splits(options: Options, start: Offsets, end: Offsets) -> list[Split]:
     """Return the splits from ``start`` to ``end``: each batch once, and the damage between them."""
     pieces: list[SegmentRange] = []
     there = logs(options)
-    stored = stored_bytes(segment.size for log in there.values() for segment in log.segments)
+    stored = stored_bytes(chain.from_iterable(there.values()))
     split_bytes = split_size(stored, options.split_bytes)
     for name, log in there.items():
         begun, stop = start.get(name), end.get(name, 0)
         if stop > (begun or 0):
             if options.fail_on_data_loss and begun is not None:
-                _check_loss(log, begun, INT64_MAX)
+                _check_loss(name, log, begun, INT64_MAX)
             pieces += _pieces(options, log, begun or 0, stop, split_bytes)
     return list(pack_splits(([piece] for piece in pieces), split_bytes))
 
 
-def _pieces(options: Options, log: GrowingLog, begun: int, stop: int, split_bytes: int) -> Iterator[SegmentRange]:
+def _pieces(options: Options, log: Log, begun: int, stop: int, split_bytes: int) -> Iterator[SegmentRange]:
     """Yield the parts of a log's files with the batches from ``begun`` to ``stop``."""
-    stable = log.stable_offset() if reads_committed(options) else None
+    stable = _stable_offset(log) if reads_committed(options) else None
     for segment in _from(log, begun):
-        if (segment.base_offset or 0) >= stop:
+        if segment.base_offset >= stop:
             break
-        whole = segment.end_offset is not None and segment.end_offset <= stop
+        whole = SegmentRange(segment, stable_offset=stable)
         first = _position(segment, begun)
-        last = (segment.size or 0) if whole else _position(segment, stop)
-        if segment.stamp is None:
+        last = segment.bytes if segment.end_offset <= stop else _position(segment, stop)
+        if _is_object(segment):
             if not _is_gone(segment, fail=options.fail_on_data_loss):  # its positions would be 0
-                yield from pieces_of(segment, first, last, split_bytes, stable)
+                yield from pieces_of(whole, first, last, split_bytes)
             continue
-        found = list(pieces_of(segment, first, last, split_bytes, stable))
-        starts = [batch_at(piece.file.path, piece.start, piece.size or 0) for piece in found[1:]]
+        found = list(pieces_of(whole, first, last, split_bytes))
+        starts = [batch_at(segment.path, piece.start, segment.bytes) for piece in found[1:]]
         if None in starts:
             found, starts = [replace(found[0], end=found[-1].end)], []
-        if not found and stamp_of(segment.file.path) != segment.stamp:
-            # Another file: the task looks the offsets up again.
-            found = [SegmentRange(segment.file, segment.size, stable_offset=stable, stamp=segment.stamp)]
-        offsets = [max(begun, segment.base_offset or 0), *(batch.base_offset[0] for batch in starts if batch)]
-        end = stop if segment.end_offset is None else min(segment.end_offset, stop)
-        for piece, (offset, until) in zip(found, pairwise([*offsets, end]), strict=False):
+        if not found and stamp_of(segment.path) != segment.stamp:
+            found = [whole]  # another file: the task looks the offsets up again
+        offsets = [max(begun, segment.base_offset), *(batch.base_offset[0] for batch in starts if batch)]
+        for piece, (offset, until) in zip(found, pairwise([*offsets, min(segment.end_offset, stop)]), strict=False):
             yield replace(piece, offsets=(offset, until))
 
 
-def unlisted(piece: SegmentRange) -> SegmentRange:
-    """Return a piece that is read without the size of its listing: an object that has grown has the same batches."""
-    return replace(piece, file=replace(piece.file, stored=None))
+def _is_object(segment: SegmentFile) -> bool:
+    """Return whether a segment is an object: nothing replaces its batches, and one that has grown has the same."""
+    return is_url(segment.path) or segment.stamp is None
 
 
 def as_it_is_now(options: Options, piece: SegmentRange) -> Iterable[SegmentRange]:
@@ -255,9 +242,9 @@ def as_it_is_now(options: Options, piece: SegmentRange) -> Iterable[SegmentRange
     A log cleaner can have replaced files since they were planned, and a broker can have deleted or truncated them.
     Raises DataLost for offsets that are no longer there, if failOnDataLoss is true.
     """
-    if piece.stamp is None:
-        return () if _is_gone(piece, fail=options.fail_on_data_loss) else (piece,)
-    return (piece,) if stamp_of(piece.file.path) == piece.stamp else _planned_again(options, piece)
+    if _is_object(piece.file):
+        return () if _is_gone(piece.file, fail=options.fail_on_data_loss) else (piece,)
+    return (piece,) if stamp_of(piece.file.path) == piece.file.stamp else _planned_again(options, piece)
 
 
 def _planned_again(options: Options, piece: SegmentRange) -> Iterator[SegmentRange]:
@@ -277,21 +264,18 @@ def _planned_again(options: Options, piece: SegmentRange) -> Iterator[SegmentRan
             return
         log = moved
     if options.fail_on_data_loss:
-        _check_loss(log, begun, INT64_MAX)
-        last = log.segments[-1]
-        end = last_valid_batch(last.file.path, last.size or 0).offset
+        _check_loss(name, log, begun, INT64_MAX)
+        end = last_valid_batch(log[-1].path, log[-1].bytes).offset
         if end < stop:
-            raise DataLost(
-                f"{log.name}: offsets from {end} on were deleted before they were read: the log was truncated"
-            )
+            raise DataLost(f"{name}: offsets from {end} on were deleted before they were read: the log was truncated")
     yield from _pieces(options, log, begun, stop, sys.maxsize)
 
 
-def _is_gone(piece: PlannedSegment | SegmentRange, *, fail: bool) -> bool:
+def _is_gone(segment: SegmentFile, *, fail: bool) -> bool:
     """Return whether an object is smaller than it was; with ``fail``, raise DataLost for it."""
-    gone = (stored_size(piece.file.path) or 0) < (piece.size or 0)
+    gone = (stored_size(segment.path) or 0) < segment.bytes
     if gone and fail:
-        raise DataLost(f"{piece.file.path}: deleted or compacted before it was read: start the query again")
+        raise DataLost(f"{segment.path}: deleted or compacted before it was read: start the query again")
     return gone
 
 
@@ -365,10 +349,11 @@ class KsegStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a split as Arrow record batches. Raises DataLost if a log has no longer its offsets."""
         remote_files.forget()
-        split = Split(map(unlisted, partition.value.pieces if partition.value else ()))
         with self.options.file_access():
             current = partial(as_it_is_now, self.options)
-            yield from read(self.options, self.options.limits, split, self.options.notices, current)
+            yield from read(
+                self.options, self.options.limits, partition.value or Split(), self.options.notices, current
+            )
 
 
 if HAS_LIMITS:

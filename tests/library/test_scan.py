@@ -163,7 +163,7 @@ def test_a_filter_limits_the_bytes_that_are_read(monkeypatch: pytest.MonkeyPatch
 
     def planned(*arguments: Any) -> Any:
         found = plan(*arguments)
-        pieces.append([piece for split in found for piece in split.pieces])
+        pieces.append([piece for split in found for piece in split])
         return found
 
     plan = planning.plan
@@ -282,7 +282,7 @@ def test_a_segment_that_was_replaced_after_the_plan_is_no_damage(tmp_path: Path)
     log = CleanedLog(tmp_path / "logs" / "orders-0", random.Random(8))
     log.append(4)
     request = Request((str(tmp_path / "logs"),), columns=tuple(VIEWS["records"].columns), split_bytes=700)
-    pieces = tuple(piece for split in plan(request, request.limits) for piece in split.pieces)
+    pieces = tuple(piece for split in plan(request, request.limits) for piece in split)
     found: list[Finding] = []
     notices = Notices(finding=lambda file, finding: found.append(finding))
 
@@ -300,7 +300,7 @@ def test_a_segment_that_was_replaced_after_the_plan_is_no_damage(tmp_path: Path)
     log.append(1)
     assert offsets() == expected
     middle = next(piece for piece in pieces if piece.start)
-    while stored_size(middle.file.path) == middle.size:
+    while stored_size(middle.file.path) == middle.file.size:
         log.clean()
     with pytest.raises(UnreadableError, match=r"replaced meanwhile: run again|No such file"):
         offsets()

@@ -80,7 +80,7 @@ def rows_of(folder: Path, view: str, limits: RowFilter, inventory: Path | None) 
     )
     splits = plan(asked, limits)
     found = [row for split in splits for batch in read(asked, limits, split) for row in batch.to_pylist()]
-    return found, sum(piece.bytes for split in splits for piece in split.pieces)
+    return found, sum(piece.bytes for split in splits for piece in split)
 
 
 def inventory_of(folder: Path, target: Path) -> Path:
@@ -128,7 +128,7 @@ def test_a_segment_that_has_changed_is_read_as_without_it(
         (tmp_path / "new").write_bytes(data)
         os.replace(tmp_path / "new", log)
     limits = RowFilter(since=BEGIN + 40 * HOUR, until=BEGIN + 41 * HOUR)
-    names = [piece.file.path for split in plan(asked(folder, inventory), limits) for piece in split.pieces]
+    names = [piece.file.path for split in plan(asked(folder, inventory), limits) for piece in split]
     assert str(log) in names
 
 

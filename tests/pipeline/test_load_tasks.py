@@ -18,7 +18,7 @@ from kseg.extras.pipeline.offset_plan import plan_partition
 from kseg.extras.pipeline.pipeline_settings import read_settings
 from kseg.extras.pipeline.pipeline_state import PipelineState
 from kseg.extras.pipeline.replica_ends import Loaded
-from kseg.extras.pipeline.source_listing import ListedSegment, SourceReplica
+from kseg.extras.pipeline.source_listing import SourceReplica
 from kseg.format.storage.segment_files import SegmentFile
 from tests.support.pipelines import config
 
@@ -29,7 +29,7 @@ def test_a_load_of_many_segments_has_a_bounded_number_of_calls(tmp_path: Path, s
     """However small the files of a table are, and however the sizes of the segments differ. No part is left out."""
     table = open_table(read_settings(str(config(tmp_path, table='file_size = "1 B"'))), "orders")
     checked = CheckedSegment("a", "", 0, 1, 1, 1, 1, 1, 0)
-    listed = ListedSegment(SegmentFile("a"), 0, 1, "")
+    listed = SegmentFile("a", size=1)
     of_sizes = [replace(checked, bytes=size) for size in sizes]
     count = 50_000
     parts = tuple(Part(listed, of_sizes[at % len(sizes)], at, at + 1) for at in range(count))
@@ -49,10 +49,10 @@ def test_a_plan_of_many_segments_looks_at_each_of_them_once() -> None:
     for folder, step in (("a/orders-0", 10), ("b/orders-0", 20)):
         segments = []
         for first in range(0, 10_000 * step, step):
-            listed = ListedSegment(SegmentFile(f"{folder}/{first:020}.log"), first, 100, "")
+            listed = SegmentFile(f"{folder}/{first:020}.log", size=100)
             checked[listed.path] = CheckedSegment(listed.path, "", first, first + step, 100, 100, 1, step, 0)
             segments.append(listed)
-        replicas.append(SourceReplica(folder, "orders", 0, tuple(segments), None))
+        replicas.append(SourceReplica(folder, segments))
     began = time.process_time()
     plan = plan_partition(("orders", 0), replicas, checked, None, PlanRules())
     assert time.process_time() - began < 5  # with a look at all segments at each step: minutes
@@ -64,22 +64,22 @@ def test_the_inventory_has_the_newest_version_of_each_segment(tmp_path: Path) ->
     """A version that was checked is known in the next run with all its facts; one that was replaced is not."""
     state = PipelineState(str(tmp_path))
     checked = CheckedSegment(
-        "a.log", "1", 0, 9, 90, 100, 3, 9, 10, [{"rule": "x"}], None, [(4, 5, 0)], [(1, 2)], True, [(3, 4)]
+        "a.log", "1:1:1", 0, 9, 90, 100, 3, 9, 10, [{"rule": "x"}], None, [(4, 5, 0)], [(1, 2)], True, [(3, 4)]
     )
-    for stamp, path in (("1", "a.log"), ("1", "b.log"), ("2", "a.log")):
+    for inode, path in ((1, "a.log"), (1, "b.log"), (2, "a.log")):
         inventory = Inventory(state)
-        inventory._add(replace(checked, path=path, stamp=stamp))
+        inventory._add(replace(checked, path=path, stamp=f"1:1:{inode}"))
         inventory.save()
     inventory = Inventory(state)
-    for stamp, path, known in (
-        ("2", "a.log", True),
-        ("1", "b.log", True),
-        ("1", "a.log", False),
-        ("1", "c.log", False),
+    for inode, path, known in (
+        (2, "a.log", True),
+        (1, "b.log", True),
+        (1, "a.log", False),
+        (1, "c.log", False),
     ):
-        listed = ListedSegment(SegmentFile(path), 0, 1, stamp)
+        listed = SegmentFile(path, size=1, stamp=(1, 1, inode))
         assert inventory.is_known(listed) == known
-        assert inventory.known([listed]) == ({path: replace(checked, path=path, stamp=stamp)} if known else {})
+        assert inventory.known([listed]) == ({path: replace(checked, path=path, stamp=f"1:1:{inode}")} if known else {})
 
 
 def test_a_state_of_an_older_version_has_no_leader_epoch() -> None:

@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from kseg.errors import UnreadableError
-from kseg.extras.pipeline import pipeline_run, source_listing
+from kseg.extras.pipeline import pipeline_run
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings
 from kseg.extras.pipeline.source_listing import Listing, list_source
-from kseg.format.storage import source
+from kseg.format.storage import segment_files, source
 from kseg.format.storage.source import Stamp
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.damage import flip
@@ -182,7 +182,7 @@ def test_a_segment_deleted_meanwhile_costs_its_partition(
         if when == "after the listing":
             patched.setattr(pipeline_run, "list_source", listed)
         else:
-            patched.setattr(source_listing, "stamp_of", stamp_of)
+            patched.setattr(segment_files, "stamp_of", stamp_of)
         outcome = run_here(path)
     assert (outcome.code, len(outcome.failures)) == (2, 1)
     assert outcome.failures[0].startswith(f"orders-1: {segment}: ")

@@ -34,7 +34,7 @@ from pyspark.sql.datasource import (
 
 from kseg.extras.views import splits
 from kseg.extras.views.planning import plan
-from kseg.extras.views.splits import FILE_COST, Packed, PlannedSegment, SegmentRange, split_size, stored_bytes
+from kseg.extras.views.splits import FILE_COST, SegmentRange, Split, split_size, stored_bytes
 from kseg.format.segment.row_filter import RowFilter
 from kseg.spark.data_source import KsegDataSource, KsegReader
 from kseg.spark.jobs.launch import check_java
@@ -51,7 +51,7 @@ def pieces(path: Path, filters: Iterable[Filter] = (), **options: object) -> lis
         parse({"path": str(path), "pushdown": "true", **{name: str(value) for name, value in options.items()}})
     )
     reader.push(list(filters))
-    return [piece for split in reader.partitions() for piece in split.value.pieces]
+    return [piece for split in reader.partitions() for piece in split.value]
 
 
 def read_all(path: Path, filters: Iterable[Filter] = (), **options: object) -> list[dict[str, Any]]:
@@ -216,17 +216,18 @@ def test_a_job_has_a_limited_number_of_tasks(tmp_path: Path, monkeypatch: pytest
     found = plan(parse({"path": str(tmp_path), "splitbytes": "10000"}), RowFilter())
     assert 1 < len(found) <= 10
     read: dict[str, int] = {}
-    for piece in (piece for split in found for piece in split.pieces):
+    for piece in (piece for split in found for piece in split):
         assert piece.start == read.get(piece.file.path, 0)
-        read[piece.file.path] = piece.end or piece.size or 0
+        read[piece.file.path] = piece.end or piece.file.bytes
     assert read == {str(path): path.stat().st_size for path in tmp_path.glob("*/*.log")}
 
 
 def test_a_plan_of_many_segments_takes_little_memory(tmp_path: Path) -> None:
     """The driver plans a bucket with millions of segments."""
     file = SegmentFile(str(tmp_path / "orders-3" / f"{0:020d}.log"), listed=True)
-    planned = [PlannedSegment(replace(file, path=file.path.replace("0.log", f"{n}.log")), n, n) for n in range(1000)]
-    packed = Packed(PlannedSegment, planned)
+    files = [replace(file, path=file.path.replace("0.log", f"{n}.log"), size=n, end_offset=n) for n in range(1000)]
+    planned = list(map(SegmentRange, files))
+    packed = Split(planned)
     assert list(packed) == planned
     assert len(pickle.dumps(packed)) < 30 * len(planned)
 
@@ -236,7 +237,7 @@ def test_small_files_share_a_split(tmp_path: Path) -> None:
     for number in range(50):
         write(tmp_path / f"orders-{number}", [batch(0)])
     splits = plan(parse({"path": str(tmp_path)}), RowFilter())
-    assert sum(len(split.pieces) for split in splits) == 50
+    assert sum(len(split) for split in splits) == 50
     assert len(splits) == 1
     assert len(plan(parse({"path": str(tmp_path), "splitbytes": "1000000"}), RowFilter())) > 5
 
@@ -252,7 +253,7 @@ def test_splits_are_as_large_as_there_is_to_read() -> None:
         (1 << 50, (1 << 50) // 10_000),
         (None, 16 * mib),
     ):
-        found = split_size(stored_bytes([size]))
+        found = split_size(stored_bytes([SegmentFile("x.log", size=size)]))
         assert wanted <= found <= wanted + FILE_COST
 
 
@@ -488,6 +489,6 @@ def test_views_of_all_files_are_one_task(tmp_path: Path) -> None:
         write(tmp_path / f"orders-{number}", [batch(0)])
     options = parse({"path": str(tmp_path), "view": "topics"})
     (split,) = plan(options, apply_filters(options.limits, [EqualTo(("topic",), "clicks")]))
-    assert len(split.pieces) == 3
+    assert len(split) == 3
     with pytest.raises(UsageError, match="option topics: view groups reads the files of all topics"):
         parse({"path": str(tmp_path), "view": "groups", "topics": "orders"})

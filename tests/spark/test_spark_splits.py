@@ -27,7 +27,7 @@ def rows_of(path: Path, split_bytes: int, options: dict[str, str]) -> tuple[list
     """Return the rows (None if there was an error) and the number of splits."""
     reader = KsegReader(parse({"path": str(path), "splitbytes": str(split_bytes), **options}))
     splits = list(reader.partitions())
-    pieces = sum(len(split.value.pieces) for split in splits)
+    pieces = sum(len(split.value) for split in splits)
     try:
         found = [row for split in splits for batch in reader.read(split) for row in batch.to_pylist()]
     except KsegError:

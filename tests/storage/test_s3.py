@@ -173,8 +173,8 @@ def test_objects_are_split_and_packed(server: S3Server, logs: Path) -> None:
     for split_bytes in (None, 400_000):
         _, splits = planned(url, split_bytes=split_bytes)
         _, local_splits = planned(logs, split_bytes=split_bytes)
-        assert [len(split.pieces) for split in splits] == [len(split.pieces) for split in local_splits]
-        assert all(piece.file.stored and piece.file.stored.tag for split in splits for piece in split.pieces)
+        assert [len(split) for split in splits] == [len(split) for split in local_splits]
+        assert all(piece.file.stored and piece.file.stored.tag for split in splits for piece in split)
     assert len(planned(url)[1]) == 1
     assert len(splits) > 10
 
@@ -197,7 +197,7 @@ def test_other_stores_run_the_same_code(logs: Path) -> None:
         assert rows("memory:///other", **SHAPES[shape]) == rows(logs, **SHAPES[shape]), shape
     _, splits = planned("memory:///other", split_bytes=400_000)
     assert len(splits) > 10
-    assert all(piece.file.stored and piece.file.stored.tag for split in splits for piece in split.pieces)
+    assert all(piece.file.stored and piece.file.stored.tag for split in splits for piece in split)
 
 
 def test_a_state_file_knows_objects(server: S3Server, tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ import kseg
 from kseg.commands.validate.validate import validate_segment
 from kseg.errors import UsageError
 from kseg.extras.pipeline.pipeline_state import INVENTORY, PipelineState, new_file, read_if_exists
-from kseg.extras.pipeline.source_listing import ListedSegment
 from kseg.extras.views.planned_transactions import EventCollector, ProducerEvent
 from kseg.findings import SERVED, Severity, do_nothing
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
@@ -28,6 +27,8 @@ from kseg.format.record.offset_evidence import is_wrapper, span_of
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage import remote_files
 from kseg.format.storage.process_pool import Pool, map_ordered
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import stamp_text
 from kseg.report.arrow_table import ParquetWriter, pa, parquet, pc
 from kseg.results import Settings
 
@@ -169,9 +170,14 @@ def _first_offset(batches: BatchColumns, row: int) -> int:
     return batches.last_offset[row] - span if span >= 0 else batches.last_offset[row] + 1
 
 
-def check_segment(listed: ListedSegment) -> CheckedSegment:
+def _version(listed: SegmentFile) -> tuple[str, str]:
+    """Return path and stamp of a segment, as the inventory has them."""
+    return listed.path, stamp_text(listed.stamp) or ""
+
+
+def check_segment(listed: SegmentFile) -> CheckedSegment:
     """Check one segment. A read error is tried again, and is then ``unread``; it is never damage."""
-    file = replace(listed.file, indexes=None)
+    file = replace(listed, indexes=None)
     for _ in range(_TRIES):
         if file.stored:
             remote_files.remember(file.path, file.stored)
@@ -181,12 +187,11 @@ def check_segment(listed: ListedSegment) -> CheckedSegment:
             break
     errors = (verdict.as_row() for verdict in result.verdicts if verdict.severity >= Severity.ERROR)
     damage = [row for row in errors if row["rule"] not in _LOADED]
-    if result.foreign and listed.size and not damage:
+    if result.foreign and listed.bytes and not damage:
         damage.append({"rule": "no-batch", "message": result.unread})
     wanted = ("rule", "code", "position", "end", "offset", "last_offset", "message", "facts")
     return CheckedSegment(
-        listed.path,
-        listed.stamp,
+        *_version(listed),
         listed.base_offset,
         watch.next_offset,
         watch.valid_end,
@@ -204,10 +209,10 @@ def check_segment(listed: ListedSegment) -> CheckedSegment:
     )
 
 
-def unread_segment(listed: ListedSegment) -> CheckedSegment:
+def unread_segment(listed: SegmentFile) -> CheckedSegment:
     """Return the result for a segment that could not be listed."""
     base = listed.base_offset
-    return CheckedSegment(listed.path, listed.stamp, base, base, 0, 0, 0, 0, 0, unread=listed.unread)
+    return CheckedSegment(*_version(listed), base, base, 0, 0, 0, 0, 0, unread=listed.unread)
 
 
 class Inventory:
@@ -222,22 +227,22 @@ class Inventory:
         self._saved = time.monotonic()
         self._changed = False
 
-    def is_known(self, listed: ListedSegment) -> bool:
+    def is_known(self, listed: SegmentFile) -> bool:
         """Return whether this version of a segment was checked."""
-        return (listed.path, listed.stamp) in self._rows or self._row_of(listed) is not None
+        return _version(listed) in self._rows or self._row_of(listed) is not None
 
-    def _row_of(self, listed: ListedSegment) -> int | None:
-        row = self._index.get(hash((listed.path, listed.stamp)))
+    def _row_of(self, listed: SegmentFile) -> int | None:
+        row = self._index.get(hash(_version(listed)))
         if row is None:
             return None
         found = (self._table.column("path")[row].as_py(), self._table.column("stamp")[row].as_py())
-        return row if found == (listed.path, listed.stamp) else None
+        return row if found == _version(listed) else None
 
-    def known(self, listed: Iterable[ListedSegment]) -> dict[str, CheckedSegment]:
+    def known(self, listed: Iterable[SegmentFile]) -> dict[str, CheckedSegment]:
         """Return the results of segments by path, of those whose version was checked."""
         found, stored = {}, []
         for one in listed:
-            if (checked := self._rows.get((one.path, one.stamp))) is not None:
+            if (checked := self._rows.get(_version(one))) is not None:
                 found[one.path] = checked
             elif (row := self._row_of(one)) is not None:
                 stored.append(row)
@@ -246,7 +251,7 @@ class Inventory:
             found |= {row["path"]: _of_row(row, self._state) for row in rows}
         return found
 
-    def check(self, listed: Sequence[ListedSegment], pool: Pool | None) -> dict[str, CheckedSegment]:
+    def check(self, listed: Sequence[SegmentFile], pool: Pool | None) -> dict[str, CheckedSegment]:
         """Return the results of segments by path. Those of unknown versions are checked."""
         found = self.known(listed) | {one.path: unread_segment(one) for one in listed if one.unread}
         unknown = [one for one in listed if one.path not in found]

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from kseg.commands.dump.dumped_rows import byte_range
 from kseg.extras.pipeline.checked_segments import CheckedSegment
-from kseg.extras.pipeline.source_listing import ListedSegment, Place
+from kseg.extras.pipeline.source_listing import Place
 from kseg.extras.views.planned_transactions import LOST, PlannedTransactions, ProducerEvent, outcomes
 from kseg.extras.views.splits import SegmentRange
 from kseg.format.segment.row_filter import RowFilter
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.text import inclusive_range
 
 
@@ -18,21 +19,21 @@ from kseg.text import inclusive_range
 class Part:
     """Offsets ``first`` to ``end`` (exclusive) of a segment."""
 
-    listed: ListedSegment
+    listed: SegmentFile
     checked: CheckedSegment
     first: int
     end: int
 
     def ranges(self, committed: PlannedTransactions | None) -> list[SegmentRange]:
         """Return the bytes that hold the offsets, without batches whose offsets are not proved."""
-        file, size = self.listed.file, self.checked.valid_end
+        file, size = self.listed, self.checked.valid_end
         near = committed.within(self.first, self.end) if committed else None
         start, end = 0, size
         if self.checked.is_sound and self.first > self.checked.base_offset:
             start, _ = byte_range(file.path, size, RowFilter(self.first), sealed=not file.active)
         if self.checked.is_sound and self.end < self.checked.next_offset:
             _, end = byte_range(file.path, size, RowFilter(None, self.end), sealed=not file.active)
-        return [SegmentRange(file, size, *one, near) for one in _without(start, end, self.checked.excluded)]
+        return [SegmentRange(file, *one, near) for one in _without(start, end, self.checked.excluded)]
 
 
 def _without(start: int, end: int, excluded: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:

@@ -17,6 +17,7 @@ from kseg.extras.pipeline.data_files import DataFile, DataFiles, NewPlace, remov
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
 from kseg.extras.pipeline.load_plan import LoadPlan, Part
 from kseg.extras.pipeline.replica_ends import Loaded, epoch_at
+from kseg.extras.pipeline.source_listing import check_unchanged
 from kseg.extras.pipeline.table_rows import TableRows
 from kseg.extras.serialization.record_decoder import DecodeSettings
 from kseg.extras.views.planning import Request
@@ -55,7 +56,7 @@ def part_rows(
     )
     limits = RowFilter(part.first, part.end)
     yield from read(request, limits, Split(ranges), Notices(finding=notice))
-    part.listed.check_unchanged()
+    check_unchanged(part.listed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,29 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
 
 from kseg.errors import UnreadableError
 from kseg.extras.pipeline.checked_segments import CheckedSegment
 from kseg.extras.pipeline.load_plan import LoadPlan, Part, PlanRules, up_to_stable
 from kseg.extras.pipeline.quarantine import listed_segments, unnamed
 from kseg.extras.pipeline.replica_ends import Loaded, divergence, without_former_leaders
-from kseg.extras.pipeline.source_listing import ListedSegment, Place, SourceReplica
+from kseg.extras.pipeline.source_listing import Place, SourceReplica
 from kseg.extras.views.planned_transactions import ProducerEvent
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.record.offset_evidence import SEVERAL
 from kseg.format.sidefiles.checkpoints import checkpoint_offset
 from kseg.format.storage.naming import CLEANER_OFFSETS
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.text import inclusive_range
 
 
-def needed(replicas: Sequence[SourceReplica], loaded: Loaded | None) -> list[ListedSegment]:
+def needed(replicas: Sequence[SourceReplica], loaded: Loaded | None) -> list[SegmentFile]:
     """Return the segments that can hold offsets that are not loaded, and that are old enough."""
     return [
         segment
         for replica in replicas
-        for segment in takewhile(lambda one: not one.young, replica.segments)
-        if loaded is None or segment.until > loaded.next_offset
+        for segment in replica.segments[: replica.settled]
+        if loaded is None or segment.end_offset > loaded.next_offset
     ]
 
 
@@ -62,7 +62,7 @@ def _without_parts(
         )
     if unread := [one.unread for one in replicas if one.unread]:
         return replace(empty, failure=unread[0])
-    unknown = unknown or any(one.young for one in every)
+    unknown = unknown or any(one.settled is not None for one in replicas)
     failure = _is_another(empty, loaded, unknown=unknown)
     if failure is None and loaded and (found := divergence(replicas, loaded)):
         failure = found.reason(*place, loaded, config)
@@ -89,7 +89,7 @@ def plan_partition(
     read = [(part.checked.path, (part.first, part.end)) for part in walk.parts]
     damaged = walk.damaged  # a segment that waits as a whole has all of its damage in the list
     if not rules.hold_segments:
-        until = {one.path: one.until for one in listed}
+        until = {one.path: one.end_offset for one in listed}
         damaged = list(listed_segments(damaged, empty.first, read, walk.lost, until))
         if not walk.thinned:  # of a compacted log, offsets next to damage can have been removed before
             passed = (one for one in walk.lost if one[1] <= walk.at)
@@ -102,7 +102,7 @@ def plan_partition(
 
 
 def _before(
-    plan: LoadPlan, listed: Sequence[ListedSegment], checked: Mapping[str, CheckedSegment]
+    plan: LoadPlan, listed: Sequence[SegmentFile], checked: Mapping[str, CheckedSegment]
 ) -> list[tuple[Sequence[ProducerEvent], int]]:
     """Return the events before the first offset of a plan, of the best replicas there, and where each of these parts ends.
 
@@ -110,7 +110,7 @@ def _before(
     """
     if not plan.parts or plan.parts[0].checked.is_sound or plan.first == plan.parts[0].checked.base_offset:
         return []
-    begin = min(one.base_offset for one in listed if one.until > plan.first)
+    begin = min(one.base_offset for one in listed if one.end_offset > plan.first)
     walk = _Walk(begin, [one for one in listed if one.base_offset < plan.first], checked, PlanRules(gaps_stop=False))
     walk.run()
     return [(one.checked.events, min(one.end, plan.first)) for one in walk.parts if one.first < plan.first]
@@ -137,7 +137,7 @@ class _Walk:
     """Walks through the segments of all replicas, from the first offset that is not loaded."""
 
     def __init__(
-        self, first: int, listed: Sequence[ListedSegment], checked: Mapping[str, CheckedSegment], rules: PlanRules
+        self, first: int, listed: Sequence[SegmentFile], checked: Mapping[str, CheckedSegment], rules: PlanRules
     ) -> None:
         self.at = first
         self.parts: list[Part] = []
@@ -149,8 +149,8 @@ class _Walk:
         self.failure: str | None = None
         self._listed = sorted(listed, key=lambda one: one.base_offset)
         self._position = 0  # of the first segment after the current offset
-        self._newest: dict[str, ListedSegment] = {}
-        self._open: list[ListedSegment] = []  # those that have the current offset, or later ones
+        self._newest: dict[str, SegmentFile] = {}
+        self._open: list[SegmentFile] = []  # those that have the current offset, or later ones
         self._checked = checked
         self._rules = rules
         found = checked.values()
@@ -180,7 +180,7 @@ class _Walk:
             else:
                 self._pass_gap(self._listed[self._position].base_offset)
 
-    def _is_reached(self, unread: Sequence[ListedSegment]) -> bool:
+    def _is_reached(self, unread: Sequence[SegmentFile]) -> bool:
         """Return whether another replica has the log beyond the first offsets of newest segments that cannot be read.
 
         It can lag, as any replica: a later run loads what follows.
@@ -189,7 +189,7 @@ class _Walk:
         end = max((one.next_offset for one in sound), default=0)
         return end >= self.at > max(one.base_offset for one in unread)
 
-    def _at(self) -> list[ListedSegment]:
+    def _at(self) -> list[SegmentFile]:
         """Return the segments that can hold the current offset by their names: the last one of each folder before it."""
         self._advance()
         return list(self._newest.values())
@@ -262,7 +262,7 @@ class _Walk:
 
     def _pass_gap(self, following: int) -> None:
         """Continue at the next segment, or stop before a gap that nothing explains."""
-        here = [(self._checked[one.path], one.size) for one in self._at()]
+        here = [(self._checked[one.path], one.bytes) for one in self._at()]
         damaged = [one for one, size in here if not one.is_sound and one.valid_end < size]
         # What lost bytes at the end of a segment can have had is in its findings.
         first = max((one.claimed_end(size) or following for one, size in here if one in damaged), default=self.at)
@@ -294,8 +294,8 @@ class _Walk:
         ends = [0]
         for one in self._at():
             checked = self._checked[one.path]
-            if not checked.is_sound and checked.valid_end < one.size:
-                ends.append(checked.claimed_end(one.size) or (INT64_MAX if checked.next_offset >= self.at else 0))
+            if not checked.is_sound and checked.valid_end < one.bytes:
+                ends.append(checked.claimed_end(one.bytes) or (INT64_MAX if checked.next_offset >= self.at else 0))
                 if not checked.valid_end and ends[-1] > self.at:  # no part has it
                     self.damaged.append(checked)
         if max(ends) > self.at:

@@ -13,9 +13,10 @@ from kseg.extras.pipeline.load_plan import LoadPlan
 from kseg.extras.pipeline.offset_plan import first_offset, needed, plan_partition
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline, choose_engine
 from kseg.extras.pipeline.pipeline_state import MANIFEST
-from kseg.extras.pipeline.source_listing import ListedSegment, SourceReplica
+from kseg.extras.pipeline.source_listing import SourceReplica
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.log_end import last_valid_batch
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.text import count_of, iso_time, size_text
 
 _Found = tuple[list[PartitionOutcome], list[str]]
@@ -25,7 +26,7 @@ class _Planned(NamedTuple):
     """The plan of the next run for a partition. ``segments`` are those that it needs."""
 
     replicas: Sequence[SourceReplica]
-    segments: Sequence[ListedSegment]
+    segments: Sequence[SegmentFile]
     plan: LoadPlan
 
 
@@ -39,13 +40,13 @@ def plan(pipeline: Pipeline, spark: str | None = None) -> _Found:
     planned = list(_planned(pipeline, states, inventory))
     found = []
     for one in planned:
-        read = {part.listed.path: part.listed.size for part in one.plan.parts}
+        read = {part.listed.path: part.listed.bytes for part in one.plan.parts}
         found.append(_outcome(pipeline, one.plan, one.plan.first, one.plan.end, len(read), sum(read.values())))
     topics = dict.fromkeys(one.topic for one in found)
     lines = [f"would create {pipeline.tables[topic].describe()}" for topic in topics if states[topic] is None]
     segments = [segment for one in planned for segment in one.segments]
-    new = [one.size for one in segments if not inventory.is_known(one)]
-    size = sum(one.size for one in segments)
+    new = [one.bytes for one in segments if not inventory.is_known(one)]
+    size = sum(one.bytes for one in segments)
     lines += _failed(found)
     lines.append(f"would check {count_of(len(new), 'segment')}, {size_text(sum(new))}")
     lines.append(str(choose_engine(pipeline.settings, size, spark)))
@@ -103,16 +104,16 @@ def _conflict(table: LakeTable) -> str | None:
     return None
 
 
-def _assumed(listed: ListedSegment) -> CheckedSegment:
+def _assumed(listed: SegmentFile) -> CheckedSegment:
     """Return the result that the check of a segment has if it is sound: it ends where the next one begins."""
     if listed.unread:
         return unread_segment(listed)
     try:
-        newest = listed.until == INT64_MAX
-        end = last_valid_batch(listed.path, listed.size).offset if newest else listed.until
+        newest = listed.end_offset == INT64_MAX
+        end = last_valid_batch(listed.path, listed.bytes).offset if newest else listed.end_offset
     except UnreadableError as error:
         return unread_segment(replace(listed, unread=str(error)))
-    return CheckedSegment(listed.path, listed.stamp, listed.base_offset, end, listed.size, listed.size, 0, 0, 0)
+    return replace(unread_segment(listed), next_offset=end, valid_end=listed.bytes, bytes=listed.bytes)
 
 
 def _failed(found: Sequence[PartitionOutcome]) -> list[str]:

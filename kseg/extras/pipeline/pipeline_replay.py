@@ -79,7 +79,7 @@ def replay(
         ranges = _ranges(table, state or TableState(), asked)
         listing = pipeline.listed({topic: state})
         size = sum(
-            one.size for place, found in listing.items() if place[0] == topic for r in found for one in r.segments
+            one.bytes for place, found in listing.items() if place[0] == topic for r in found for one in r.segments
         )
         with workers(size) as pool:
             state = state or TableState()

@@ -24,9 +24,10 @@ from kseg.extras.pipeline.offset_plan import needed, plan_partition
 from kseg.extras.pipeline.pipeline_settings import AUTO, PipelineSettings
 from kseg.extras.pipeline.pipeline_state import MANIFEST, STATES, PipelineState, new_file
 from kseg.extras.pipeline.quarantine import copy_segment, is_new, listed_damage
-from kseg.extras.pipeline.source_listing import ListedSegment, Listing, Place, list_source
+from kseg.extras.pipeline.source_listing import Listing, Place, list_source
 from kseg.findings import do_nothing
 from kseg.format.storage.process_pool import Pool, map_ordered
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.text import size_text
 
 #: Exit codes: damage was set aside; the run could not do its work; ``fail_if`` is met.
@@ -187,13 +188,13 @@ class _Run:
     def do(self, report: Callable[[RunOutcome], object], until: str) -> RunOutcome:
         states = self._pipeline.states()
         self._listing = listing = self._pipeline.listed(states)
-        sizes = [one.size for replicas in listing.values() for replica in replicas for one in replica.segments]
+        sizes = [one.bytes for replicas in listing.values() for replica in replicas for one in replica.segments]
         self._states = {topic: state or TableState() for topic, state in states.items()}
         self._record("LISTED", segments=len(sizes), bytes=sum(sizes))
         if until == "LISTED":
             return self._outcome([], met=False)
         wanted = {place: needed(replicas, self._states[place[0]].loaded(place)) for place, replicas in listing.items()}
-        with self._workers(sum(one.size for segments in wanted.values() for one in segments)) as self._pool:
+        with self._workers(sum(one.bytes for segments in wanted.values() for one in segments)) as self._pool:
             outcome = self._work_until(until, wanted)
         if until == "REPORTED":
             report(outcome)
@@ -202,7 +203,7 @@ class _Run:
             return replace(outcome, state="DONE")
         return outcome
 
-    def _work_until(self, until: str, wanted: Mapping[Place, list[ListedSegment]]) -> RunOutcome:
+    def _work_until(self, until: str, wanted: Mapping[Place, list[SegmentFile]]) -> RunOutcome:
         """Check, set aside and load; return the outcome after the last of these states."""
         self._check(wanted)
         damage = self._damage()
@@ -216,7 +217,7 @@ class _Run:
                 self._record("LOADED")
         return self._outcome(damage, met=met)
 
-    def _check(self, wanted: Mapping[Place, list[ListedSegment]]) -> None:
+    def _check(self, wanted: Mapping[Place, list[SegmentFile]]) -> None:
         """Check the segments that are not loaded, and plan the load of each partition."""
         segments = [one for segments in wanted.values() for one in segments]
         self._segments = Inventory(self._pipeline.state).check(segments, self._pool)
@@ -260,7 +261,7 @@ class _Run:
                 out.write("".join(f"{json.dumps(row)}\n" for row in damage).encode())
         return places
 
-    def _damaged_segments(self) -> Iterator[tuple[int, ListedSegment]]:
+    def _damaged_segments(self) -> Iterator[tuple[int, SegmentFile]]:
         """Yield the listed segments with damage, each with the number of its folder among those of the partition."""
         for plan in self._plans:
             paths = {checked.path for checked in plan.damaged}
@@ -316,7 +317,7 @@ class _Run:
                 if checked is None or one.path in listed or one.base_offset >= plan.end:
                     continue
                 new = any(is_new(found, plan.first) for found in checked.damage)
-                if new and not listed_damage(checked, plan.first, (), plan.lost, one.until):
+                if new and not listed_damage(checked, plan.first, (), plan.lost, one.end_offset):
                     yield one.path
 
     def _rejected(self) -> dict[str, int]:

@@ -15,9 +15,9 @@ from typing import Any
 from kseg.errors import VanishedError
 from kseg.extras.pipeline.checked_segments import CheckedSegment
 from kseg.extras.pipeline.pipeline_state import new_file
-from kseg.extras.pipeline.source_listing import ListedSegment
+from kseg.extras.pipeline.source_listing import check_unchanged
 from kseg.format.storage import local_files, remote_files
-from kseg.format.storage.segment_files import path_in
+from kseg.format.storage.segment_files import SegmentFile, path_in
 
 _CHUNK = 8 * 1024 * 1024
 #: Offsets ``first`` to ``end`` (exclusive).
@@ -132,7 +132,7 @@ def _held(
     return held[::-1]
 
 
-def copy_segment(listed: ListedSegment, folder: str, number: int) -> tuple[str, str]:
+def copy_segment(listed: SegmentFile, folder: str, number: int) -> tuple[str, str]:
     """Copy a segment and its indexes into a folder of the quarantine, and return the paths of the segment and of the copy.
 
     ``number``: that of its replica of the partition, from 1; each replica has a folder.
@@ -142,11 +142,11 @@ def copy_segment(listed: ListedSegment, folder: str, number: int) -> tuple[str, 
     """
     name = os.path.basename(os.path.dirname(listed.path))
     target = path_in(folder, name if number == 1 else f"replica-{number}/{name}")
-    if listed.file.stored:
-        remote_files.remember(listed.path, listed.file.stored)
+    if listed.stored:
+        remote_files.remember(listed.path, listed.stored)
     _copy(listed.path, target)
-    listed.check_unchanged()
-    for path in listed.file.indexes or ():
+    check_unchanged(listed)
+    for path in listed.indexes or ():
         try:
             _copy(path, target)
         except VanishedError:

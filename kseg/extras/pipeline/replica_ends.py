@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 from kseg.errors import NotASegmentError, UnreadableError, VanishedError
 from kseg.extras.pipeline.checked_segments import CheckedSegment
-from kseg.extras.pipeline.source_listing import ListedSegment, SourceReplica
+from kseg.extras.pipeline.source_listing import SourceReplica
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
 from kseg.format.record import columns
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles import index_reader
 from kseg.format.sidefiles.checkpoints import stored_leader_epochs
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import open_range
 from kseg.text import inclusive_range
 
@@ -73,7 +74,7 @@ class Divergence:
         )
 
 
-def epoch_at(segments: Sequence[ListedSegment], offset: int) -> int | None:
+def epoch_at(segments: Sequence[SegmentFile], offset: int) -> int | None:
     """Return the leader epoch of the batch that contains an offset, None if no segment has it. Raises UnreadableError."""
     found = _batch_from(segments, offset)
     return found.epoch if found and found.base_offset <= offset and found.epoch >= 0 else None
@@ -126,7 +127,7 @@ def _compared(
     return Divergence(first, found.epoch, 0 < first == replica.segments[0].base_offset)
 
 
-def _first_later(segments: Sequence[ListedSegment], found: EpochBatch, epoch: int) -> int:
+def _first_later(segments: Sequence[SegmentFile], found: EpochBatch, epoch: int) -> int:
     """Return the first offset of the batches up to ``found`` that are of a later leader epoch."""
     first = found.base_offset
     for segment in reversed([one for one in segments if one.base_offset <= first]):
@@ -141,23 +142,23 @@ def _first_later(segments: Sequence[ListedSegment], found: EpochBatch, epoch: in
     return first
 
 
-def _batch_from(segments: Sequence[ListedSegment], offset: int) -> EpochBatch | None:
+def _batch_from(segments: Sequence[SegmentFile], offset: int) -> EpochBatch | None:
     """Return the first valid batch that ends at an offset or after it, None without one. Raises UnreadableError."""
     for segment in segments:
-        if segment.until <= offset or segment.unread:
+        if segment.end_offset <= offset or segment.unread:
             continue
-        entry = index_reader.last_entry(segment.path, segment.size, below=offset + 1, before=INT64_MAX)
+        entry = index_reader.last_entry(segment.path, segment.bytes, below=offset + 1, before=INT64_MAX)
         for one in _batches(segment, entry.log_position if entry else 0):
             if one.last_offset >= offset:
                 return one
     return None
 
 
-def _batches(segment: ListedSegment, position: int) -> Iterator[EpochBatch]:
+def _batches(segment: SegmentFile, position: int) -> Iterator[EpochBatch]:
     """Yield the valid batches of a segment from a byte on."""
     with (
         suppress(VanishedError, NotASegmentError),
-        SegmentReader(open_range(segment.path, position, segment.size)) as reader,
+        SegmentReader(open_range(segment.path, position, segment.bytes)) as reader,
     ):
         for window in reader.windows():
             found = window.batches

@@ -6,14 +6,12 @@ import glob
 import os
 import time
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings
-from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.metadata_files import stored_topic_id
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage import local_files, remote_files
@@ -27,53 +25,33 @@ from kseg.format.storage.naming import (
     remote_partition_of,
     remote_topic_id_of,
 )
-from kseg.format.storage.segment_files import SegmentFile, by_folder, is_folder
-from kseg.format.storage.source import open_source, stamp_of, stamp_text, stored_size
+from kseg.format.storage.segment_files import SegmentFile, by_folder, in_order, is_folder, measured
+from kseg.format.storage.source import open_source, stamp_of
 
 #: Topic and partition.
 Place = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class ListedSegment:
-    """A segment as it was listed. ``stamp`` changes with its content: size, and ETag or time and inode.
-
-    ``until`` is the base offset of the next segment in its folder, INT64_MAX for the newest one.
-    ``young``: it was written within the time that a pipeline waits (``settle``). ``unread``: why size and stamp are
-    unknown, such as for a symbolic link to nothing. Such a segment cannot be read in this run.
-    """
-
-    file: SegmentFile
-    base_offset: int
-    size: int
-    stamp: str
-    young: bool = False
-    unread: str | None = None
-    until: int = INT64_MAX
-
-    @property
-    def path(self) -> str:
-        return self.file.path
-
-    def check_unchanged(self) -> None:
-        """Raise KsegError if a local segment was replaced while it was read. Requests for objects name the version."""
-        if not is_url(self.path) and not self.file.active and stamp_text(stamp_of(self.path)) != self.stamp:
-            raise KsegError(f"{self.path}: it was changed or deleted since it was listed: run again")
+def check_unchanged(segment: SegmentFile) -> None:
+    """Raise KsegError if a local segment was replaced since it was listed. Requests for objects name the version."""
+    if not is_url(segment.path) and not segment.active and stamp_of(segment.path) != segment.stamp:
+        raise KsegError(f"{segment.path}: it was changed or deleted since it was listed: run again")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceReplica:
     """The segments of a partition's folder, by offset. ``topic_id`` is None if no file of the folder has it.
 
+    A segment is ``unread`` if its size or stamp is unknown, as of a symbolic link to nothing: it cannot be read in this
+    run. The first ``settled`` ones were not written within the time that a pipeline waits (``settle``); None for all.
     ``unread``: why the folder or its topic id could not be read; its segments are then unknown.
     """
 
     folder: str
-    topic: str
-    partition: int
-    segments: tuple[ListedSegment, ...]
-    topic_id: str | None
+    segments: Sequence[SegmentFile] = ()
+    topic_id: str | None = None
     unread: str | None = None
+    settled: int | None = None
 
 
 #: The replicas of each partition.
@@ -97,20 +75,22 @@ def list_source(settings: PipelineSettings) -> Listing:
         log_dirs.add(os.path.dirname(folder))
         if partition.state or partition.topic not in settings.tables:
             continue
-        segments = _bounded(_listed(file, settings.settle) for file in files)
-        topic_id = unread = None
+        segments = in_order(map(_listed, files))
+        young = (at for at, one in enumerate(segments) if _is_young(one, settings.settle))
         try:
             topic_id = stored_topic_id(folder) or remote_topic_id_of(os.path.basename(folder))
+            replica = SourceReplica(folder, segments, topic_id, settled=next(young, None))
         except UnreadableError as error:  # the segments can be those of a topic that was created again
-            segments, unread = (), str(error)
-        place = partition.topic, partition.partition
-        by_place[place].append(SourceReplica(folder, *place, segments, topic_id, unread))
-    for replica in _unlisted(dict.fromkeys(unlisted), log_dirs, settings):
-        by_place[replica.topic, replica.partition].append(replica)
+            replica = SourceReplica(folder, unread=str(error))
+        by_place[partition[:2]].append(replica)
+    for place, replica in _unlisted(dict.fromkeys(unlisted), log_dirs, settings):
+        by_place[place].append(replica)
     return {place: tuple(sorted(by_place[place], key=lambda replica: replica.folder)) for place in sorted(by_place)}
 
 
-def _unlisted(folders: Iterable[str], log_dirs: Container[str], settings: PipelineSettings) -> Iterator[SourceReplica]:
+def _unlisted(
+    folders: Iterable[str], log_dirs: Container[str], settings: PipelineSettings
+) -> Iterator[tuple[Place, SourceReplica]]:
     """Yield the replicas of the pipeline's topics among folders that cannot be listed. Raises UnreadableError.
 
     ``log_dirs`` are folders with partitions: other partitions in them can be skipped.
@@ -118,7 +98,7 @@ def _unlisted(folders: Iterable[str], log_dirs: Container[str], settings: Pipeli
     for folder in folders:
         partition, reason = _partition(folder), _reason(folder)
         if partition and not partition.state and partition.topic in settings.tables:
-            yield SourceReplica(folder, partition.topic, partition.partition, (), None, reason)
+            yield partition[:2], SourceReplica(folder, unread=reason)
         elif partition is None or os.path.dirname(folder) not in log_dirs:  # a broker's folder can be named broker-1
             raise UnreadableError(reason)
 
@@ -173,24 +153,22 @@ def _reason(folder: str) -> str:
     return f"{folder}: cannot be listed"
 
 
-def _bounded(segments: Iterable[ListedSegment]) -> tuple[ListedSegment, ...]:
-    """Return the segments of a folder in order, each with the base offset of the next one."""
-    found = sorted(segments, key=lambda one: one.base_offset)
-    return *(replace(one, until=following.base_offset) for one, following in pairwise(found)), *found[-1:]
-
-
-def _listed(file: SegmentFile, settle: float) -> ListedSegment:
-    base_offset = base_offset_of(file.path) or 0
+def _listed(file: SegmentFile) -> SegmentFile:
+    """Return a segment with its size and stamp, or with the reason why it has none."""
     try:
         if file.indexes is None and is_folder(file.path):
             raise UnreadableError(f"{file.path}: a folder with the name of a segment")
-        stamp, size = stamp_of(file.path), stored_size(file.path)
-        if stamp is None or size is None:
+        found = measured(file)
+        if found.stamp is None:
             open_source(file.path, listed=True).close()  # its error is the reason
             raise UnreadableError(f"{file.path}: its size is unknown: run again")
+        return found
     except UnreadableError as error:
-        return ListedSegment(file, base_offset, 0, "", unread=str(error))
-    young = settle > 0 and not is_url(file.path) and time.time() - stamp[1] / 1e9 < settle
-    if is_url(file.path):
-        file = replace(file, stored=remote_files.listed(file.path))
-    return ListedSegment(file, base_offset, size, stamp_text(stamp) or "", young)
+        return replace(file, size=None, stamp=None, unread=str(error))
+
+
+def _is_young(segment: SegmentFile, settle: float) -> bool:
+    """Return whether a local segment was written within the last ``settle`` seconds."""
+    if not settle or segment.stamp is None or is_url(segment.path):
+        return False
+    return time.time() - segment.stamp[1] / 1e9 < settle

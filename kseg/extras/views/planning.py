@@ -16,8 +16,6 @@ from kseg.extras.views.planned_transactions import PlannedTransactions, transact
 from kseg.extras.views.splits import (
     LEAST_SPLIT_BYTES,
     SPLIT_BYTES,
-    Packed,
-    PlannedSegment,
     SegmentRange,
     Split,
     pack_splits,
@@ -25,24 +23,26 @@ from kseg.extras.views.splits import (
     stored_bytes,
 )
 from kseg.extras.views.view_table import ALL, BATCHES, FILE, FOLDER, VIEWS
-from kseg.extras.views.zone_maps import ZoneMaps, byte_runs
-from kseg.format.record.layout import READ_COMMITTED, READ_UNCOMMITTED
+from kseg.extras.views.zone_maps import ZoneMap, ZoneMaps, byte_runs
+from kseg.format.record.layout import INT64_MAX, READ_COMMITTED, READ_UNCOMMITTED
 from kseg.format.segment.framed_files import framed_files
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles import index_reader
 from kseg.format.sidefiles.last_stable_offset import open_at, stable_offset
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import base_offset_of, end_offsets, is_snapshot, is_url
+from kseg.format.storage.naming import base_offset_of, is_snapshot
 from kseg.format.storage.segment_files import (
     SegmentFile,
     by_folder,
     find_in_use,
     find_segments,
+    in_order,
     is_folder,
+    measured,
     once_each,
     segments_in,
 )
-from kseg.format.storage.source import STDIN, Stamp, open_source, stamp_of, stored_size, topic_partition
+from kseg.format.storage.source import STDIN, open_source, stored_size, topic_partition
 from kseg.schema import Column
 
 
@@ -118,12 +118,12 @@ def plan(request: Request, limits: RowFilter) -> list[Split]:
     _check_inventory(request)
     if request.framing:
         files = framed_files(request.paths, [request.framing])
-        alone = ([SegmentRange(replace(file, requests=request.requests), stored_size(file.path))] for file in files)
+        alone = ([SegmentRange(measured(replace(file, requests=request.requests)))] for file in files)
         return _units_packed(alone, request.split_bytes or LEAST_SPLIT_BYTES)
     view = VIEWS[request.view]
     if view.unit == ALL:
         found = once_each(chain.from_iterable(map(view.find, request.paths)))
-        return [Split(SegmentRange(file, stored_size(file.path)) for file in found)]
+        return [Split(SegmentRange(measured(file)) for file in found)]
     if view.unit == FOLDER:
         return _units_packed(_folder_units(request.paths, limits, view.find), request.split_bytes or SPLIT_BYTES)
     logs, stored = _wanted_logs(request, limits)
@@ -136,8 +136,8 @@ def _units_packed(units: Iterable[Sequence[SegmentRange]], wanted: int) -> list[
     """Return the splits of units that are read whole."""
     held, stored = [], 0
     for unit in units:
-        held.append(Packed(SegmentRange, unit))
-        stored += stored_bytes(piece.size for piece in unit)
+        held.append(Split(unit))
+        stored += stored_bytes(piece.file for piece in unit)
     return list(pack_splits(map(list, held), split_size(stored, wanted)))
 
 
@@ -145,75 +145,79 @@ def _units_packed(units: Iterable[Sequence[SegmentRange]], wanted: int) -> list[
 class _WantedLog:
     """The segments of a folder that can have requested rows. ``whole`` are all its segments, if their transactions matter.
 
-    ``planned`` are the transactions of its segments, as far as an inventory has them.
+    ``planned`` are the transactions of its segments, and ``zones`` their zone maps, as far as an inventory has them.
     """
 
     folder: str
-    segments: Packed[PlannedSegment]
-    whole: Packed[PlannedSegment] | None = None
+    segments: Split
+    whole: Split | None = None
     planned: Mapping[str, PlannedTransactions] = field(default_factory=dict)
+    zones: Mapping[str, ZoneMap] = field(default_factory=dict)
 
     def ranges(self, request: Request, limits: RowFilter, split_bytes: int) -> Iterator[SegmentRange]:
         """Yield the ranges to read, none larger than a split if its batches can be found by an index."""
         if VIEWS[request.view].unit == FILE:
-            for segment in self.segments:
-                yield SegmentRange(segment.file, segment.size)
+            yield from self.segments
             return
         # A row of batches is selected by its header, which does not have the oldest timestamp of its records.
         of_zones = limits if request.view == "records" else replace(limits, end_offset=None, until=None)
         stable = None
         if self.whole is not None and not self.planned:
-            stable = _stable_offset(limits, self.folder, list(self.whole))
-        for segment in self.segments:
-            committed = self.planned.get(segment.file.path)
-            for piece in _pieces(segment, limits, of_zones, split_bytes, stable):
-                yield replace(piece, committed=committed) if committed else piece
+            stable = _stable_offset(limits, self.folder, [one.file for one in self.whole])
+        for segment in (one.file for one in self.segments):
+            whole = SegmentRange(segment, committed=self.planned.get(segment.path), stable_offset=stable)
+            if segment.size is None:
+                yield whole
+                continue
+            zones = self.zones.get(segment.path)
+            runs = [(0, segment.size)] if zones is None else [*byte_runs(zones, of_zones, segment.size)]
+            if runs:  # else the indexes are not read
+                start, end = byte_range(segment.path, segment.size, limits, sealed=segment.end_offset < INT64_MAX)
+                for begin, stop in runs:
+                    yield from pieces_of(whole, max(start, begin), min(end, stop), split_bytes)
 
 
 def _wanted_logs(request: Request, limits: RowFilter) -> tuple[list[_WantedLog], int]:
     """Return the logs with requested rows, and what their segments cost to read (``stored_bytes``)."""
-    found = folders(request.paths, limits)
+    found: Iterable[tuple[str, list[SegmentFile]]] = folders(request.paths, limits)
     committed = reads_committed(request)
-    inventory = None
+    inventory, zones = None, dict[str, ZoneMap]()
     if request.inventory is not None and (limits.has_ranges or committed):
         inventory = ZoneMaps(request.inventory, events=committed)
-        found = _with_zones(dict(found), inventory)
+        found = list(found)
+        zones = inventory.of({one.path: one.stamp for _, folder in found for one in folder})
     logs, stored = [], 0
     for path, folder in found:
         whole = VIEWS[request.view].unit == FILE
-        wanted = folder if whole else [segment for segment in folder if _can_hold(segment, limits)]
+        wanted = [one for one in folder if whole or _can_hold(one, limits, has_zones=one.path in zones)]
         planned = _planned(folder, inventory) if inventory and committed else {}
-        log = Packed(PlannedSegment, folder) if committed else None
-        logs.append(_WantedLog(path, Packed(PlannedSegment, wanted), log, planned))
-        stored += stored_bytes(segment.size for segment in wanted)
+        log = Split(map(SegmentRange, folder)) if committed else None
+        logs.append(_WantedLog(path, Split(map(SegmentRange, wanted)), log, planned, zones))
+        stored += stored_bytes(wanted)
     return logs, stored
 
 
-def _planned(segments: Sequence[PlannedSegment], inventory: ZoneMaps) -> Mapping[str, PlannedTransactions]:
+def _planned(segments: Sequence[SegmentFile], inventory: ZoneMaps) -> Mapping[str, PlannedTransactions]:
     """Return the transactions of each segment of a listed folder; none if only the log shows them for certain."""
-    log = [one for one in segments if not is_snapshot(one.file.path)]
-    if not all(one.file.listed and one.base_offset is not None for one in log):
+    log = [one for one in segments if not is_snapshot(one.path)]
+    if not all(one.listed and base_offset_of(one.path) is not None for one in log):
         return {}
-    known = inventory.events_of(_stamps(log))
-    found = transactions_of_log([one.file.path for one in log], known)
+    known = inventory.events_of({one.path: one.stamp for one in log})
+    found = transactions_of_log([one.path for one in log], known)
     if found is None:
         return {}
-    near = found.of_segments([one.base_offset or 0 for one in log])
-    return {one.file.path: part for one, part in zip(log, near, strict=True)}
+    near = found.of_segments([one.base_offset for one in log])
+    return {one.path: part for one, part in zip(log, near, strict=True)}
 
 
-def _stamps(segments: Iterable[PlannedSegment]) -> dict[str, Stamp]:
-    return {one.file.path: one.stamp or stamp_of(one.file.path) for one in segments}
-
-
-def _stable_offset(limits: RowFilter, folder: str, segments: Sequence[PlannedSegment]) -> int | None:
+def _stable_offset(limits: RowFilter, folder: str, segments: Sequence[SegmentFile]) -> int | None:
     """Return the last stable offset of a folder's whole log, also if only some of its segments are read.
 
     Raises UsageError for a read_committed query of segments by name, if a transaction began before them: records from its
     start on are in earlier segments, and a read of these did not return them, because the transaction was open.
     """
-    given = [segment.file.path for segment in segments]
-    if all(segment.file.listed for segment in segments):
+    given = [segment.path for segment in segments]
+    if all(segment.listed for segment in segments):
         return stable_offset(given)
     log = [file.path for file in segments_in(folder, local_files.names_in(folder))]
     by_name = {os.path.basename(path): path for path in (*log, *given) if not is_snapshot(path)}
@@ -243,7 +247,7 @@ def _folder_units(
             if len(paths) > 1:
                 seen.update(file.path for file in new)
             if new:
-                yield [SegmentRange(file, stored_size(file.path)) for file in new]
+                yield [SegmentRange(measured(file)) for file in new]
 
 
 def reads_committed(request: Request) -> bool:
@@ -251,65 +255,32 @@ def reads_committed(request: Request) -> bool:
     return request.isolation == READ_COMMITTED and request.view == "records"
 
 
-def folders(paths: Sequence[str], limits: RowFilter) -> Iterator[tuple[str, list[PlannedSegment]]]:
+def folders(paths: Sequence[str], limits: RowFilter) -> Iterator[tuple[str, list[SegmentFile]]]:
     """Yield the requested segments by folder, in order. A segment that several paths contain is returned once."""
     for folder, found in by_folder(paths, find_in_use):
         files = list(found)
         if limits.accepts_file(*topic_partition(files[0].path)):
-            yield folder, list(_segments(files))
+            yield folder, in_order(map(measured, files))
 
 
-def _segments(files: list[SegmentFile]) -> Iterator[PlannedSegment]:
-    # KRaft snapshots come last: they are not part of the log.
-    ordered = sorted(files, key=lambda file: (is_snapshot(file.path), base_offset_of(file.path) or 0))
-    for file, end in zip(ordered, end_offsets([file.path for file in ordered]), strict=True):
-        size = file.stored.size if file.stored else stored_size(file.path)
-        stamp = None if size is None or is_url(file.path) else stamp_of(file.path)
-        yield PlannedSegment(file, stamp[0] if stamp else size, end, stamp)
+def _can_hold(segment: SegmentFile, limits: RowFilter, *, has_zones: bool) -> bool:
+    """Return whether a file can contain rows within the limits, by file names and the time index of a sealed segment.
 
-
-def _with_zones(
-    logs: Mapping[str, list[PlannedSegment]], inventory: ZoneMaps
-) -> Iterator[tuple[str, list[PlannedSegment]]]:
-    """Yield the folders, their segments with their zone maps."""
-    maps = inventory.of(_stamps(chain.from_iterable(logs.values())))
-    for path, folder in logs.items():
-        yield path, [replace(segment, zones=maps.get(segment.file.path)) for segment in folder]
-
-
-def _can_hold(segment: PlannedSegment, limits: RowFilter) -> bool:
-    """Return whether a file can contain rows within the limits, by file names and the time index of a sealed segment."""
-    if not limits.accepts_offsets(segment.base_offset, segment.end_offset):
+    ``has_zones``: its zone map shows the times, and the time index is not read.
+    """
+    if not limits.accepts_offsets(base_offset_of(segment.path), segment.end_offset):
         return False
-    if limits.since is None or segment.end_offset is None or segment.zones is not None:
+    if limits.since is None or segment.end_offset == INT64_MAX or has_zones:
         return True
-    newest = index_reader.newest_timestamp(segment.file.path)
+    newest = index_reader.newest_timestamp(segment.path)
     return newest is None or newest >= limits.since
 
 
-def _pieces(
-    segment: PlannedSegment, limits: RowFilter, of_zones: RowFilter, split_bytes: int, stable: int | None
-) -> Iterator[SegmentRange]:
-    """Yield the pieces of a segment. ``of_zones`` are the limits that zone maps are compared with."""
-    path, size = segment.file.path, segment.size
-    if size is None:
-        yield SegmentRange(segment.file, None, stable_offset=stable)
-        return
-    runs = [(0, size)] if segment.zones is None else [*byte_runs(segment.zones, of_zones, size)]
-    if runs:  # else the indexes are not read
-        start, end = byte_range(path, size, limits, sealed=segment.end_offset is not None)
-        for begin, stop in runs:
-            yield from pieces_of(segment, max(start, begin), min(end, stop), split_bytes, stable)
-
-
-def pieces_of(
-    segment: PlannedSegment, start: int, end: int, split_bytes: int, stable: int | None
-) -> Iterator[SegmentRange]:
+def pieces_of(whole: SegmentRange, start: int, end: int, split_bytes: int) -> Iterator[SegmentRange]:
     """Return bytes ``start`` to ``end`` of a segment of known size, in pieces of about ``split_bytes``."""
-    path, size = segment.file.path, segment.size
-    if start >= end or size is None:
+    path, size = whole.file.path, whole.file.bytes
+    if start >= end:
         return
     starts = index_reader.boundaries(path, start, end, size, split_bytes) if end - start >= 2 * split_bytes else [start]
     for begin, following in pairwise([*starts, end]):
-        stop = None if following == size else following
-        yield SegmentRange(segment.file, size, begin, stop, stable_offset=stable, stamp=segment.stamp)
+        yield replace(whole, start=begin, end=None if following == size else following)

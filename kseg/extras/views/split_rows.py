@@ -28,6 +28,7 @@ from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.segment.transaction_events import drop_control_batches
 from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage import remote_files
+from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import check_same, open_source, open_split
 from kseg.report.arrow_rows import gathered_rows
@@ -78,7 +79,7 @@ class Task:
 
     def pieces(self, split: Split) -> Iterator[SegmentRange]:
         """Yield the parts of files to read for a split."""
-        return chain.from_iterable(map(self.current, split.pieces))
+        return chain.from_iterable(map(self.current, split))
 
 
 def read(
@@ -90,11 +91,11 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a split. Raises Damaged in failfast mode, and in every mode what ``notices`` raise.
 
-    ``current`` is that of a Task, for records and batches.
+    ``current`` is that of a Task, for records and batches. With one, objects have the size that they have now.
 
     Without failfast damage is left out. It becomes rows if the column ``damage`` is requested, in permissive mode.
     """
-    for file in (piece.file for piece in split.pieces):
+    for file in (piece.file for piece in split if current is as_planned):
         if file.stored:
             remote_files.remember(file.path, file.stored)
     task, view = Task(request, limits, notices, current), VIEWS[request.view]
@@ -178,7 +179,7 @@ class DamagePolicy:
 
 
 def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
-    stable = {os.path.dirname(piece.file.path): piece.stable_offset for piece in split.pieces}
+    stable = {os.path.dirname(piece.file.path): piece.stable_offset for piece in split}
     limits_of = partial(_limits_of, task, TransactionLogs(stable))
     bounds = _bounds(task.limits)
     wanted = task.request.columns
@@ -241,11 +242,11 @@ def _windows(piece: SegmentRange, task: Task, damage: DamagePolicy) -> Iterator[
 
     Raises UnreadableError for a file that ends before the bytes that were planned, or that it had when it was opened.
     """
-    path, end = piece.file.path, piece.size if piece.end is None else piece.end
+    path, end = piece.file.path, piece.file.size if piece.end is None else piece.end
     source = open_source(path, listed=True) if end is None else open_split(path, piece.start, end)
     with SegmentReader(source, report=damage, verify_crc=task.request.verify_crc, reports_read_error=True) as reader:
-        if piece.start or piece.end is not None:
-            check_same(path, piece.stamp, copied=True)
+        if (piece.start or piece.end is not None) and not is_url(path):
+            check_same(path, piece.file.stamp, copied=True)
         yield from reader.windows()
         if source.size is not None and source.position < source.size and not damage.unread:
             raise UnreadableError(
@@ -321,7 +322,7 @@ def _open_sets(window: Window, opener: DeepIterator) -> None:
 def _framed_rows(task: Task, split: Split) -> Iterator[schema.Row]:
     """Yield the rows of files that are not logs, like ``kseg dump --as``."""
     deep = task.request.view == "records"
-    for piece in split.pieces:
+    for piece in split:
         damage = DamagePolicy(piece, task)
         with damage.kept():
             yield from framed_dump.framed_rows(piece.file, damage, deep=deep, verify_crc=task.request.verify_crc)

@@ -7,13 +7,10 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from kseg.extras.views.zone_maps import ZoneMap
 from kseg.format.segment.row_filter import BatchTransactions
-from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import Stamp
 
 #: The cost of opening a file, in bytes of reading: without it, a split of tiny files would have thousands of files.
 FILE_COST = 256 * 1024
@@ -28,88 +25,52 @@ SPLITS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedSegment:
-    """A segment of a folder. ``size`` is in bytes, None if only reading shows it. ``stamp`` is that of a local file.
-
-    Its offsets are below ``end_offset``, the base offset of the next segment; None for the last one. ``zones`` is None
-    without a zone map.
-    """
-
-    file: SegmentFile
-    size: int | None
-    end_offset: int | None
-    stamp: Stamp = None
-    zones: ZoneMap | None = None
-
-    @property
-    def base_offset(self) -> int | None:
-        return base_offset_of(self.file.path)
-
-
-@dataclass(frozen=True, slots=True)
 class SegmentRange:
     """The batches of a file that begin in bytes ``start`` to ``end`` (None: the end of the file).
 
     ``stable_offset`` is the last stable offset of the log, None for the log end or if the query doesn't need it.
-    ``committed`` has the transactions of a log whose segments are in several folders. ``stamp`` is that of a local file in
-    which the bytes were looked up; ``offsets``, for a stream, are those of the batches: the first one, and the end.
+    ``committed`` has the transactions of a log whose segments are in several folders. ``offsets``, for a stream, are those
+    of the batches: the first one, and the end. The bytes were looked up in the version of the file with its stamp.
     """
 
     file: SegmentFile
-    size: int | None
     start: int = 0
     end: int | None = None
     committed: BatchTransactions | None = None
     stable_offset: int | None = None
-    stamp: Stamp = None
     offsets: tuple[int, int] | None = None
 
     @property
     def bytes(self) -> int:
         """The number of bytes to read; 0 if it is unknown."""
-        return (self.size if self.end is None else self.end) - self.start if self.size is not None else 0
+        return (self.file.bytes if self.end is None else self.end) - self.start if self.file.size is not None else 0
 
 
-_Part = TypeVar("_Part", PlannedSegment, SegmentRange)
+_of_file = attrgetter(*(field.name for field in fields(SegmentFile)))
+_of_range: attrgetter[tuple[Any, ...]] = attrgetter(*(field.name for field in fields(SegmentRange)[1:]))
 
 
-class Packed(Generic[_Part]):
-    """Planned segments or ranges, in 10 to 30 bytes for each: a plan can have millions, and a task has its own."""
+class Split:
+    """The ranges that one task reads, or those of a folder, in 10 to 30 bytes for each: a plan can have millions."""
 
-    __slots__ = ("_kind", "_length", "_rows")
+    __slots__ = ("_length", "_rows")
 
-    def __init__(self, kind: type[_Part], parts: Iterable[_Part]) -> None:
-        of_file, of_part = _values(SegmentFile), _values(kind, after="file")
-        rows = [(of_file(part.file), of_part(part)) for part in parts]
-        self._kind: type[_Part] = kind
+    def __init__(self, pieces: Iterable[SegmentRange] = ()) -> None:
+        rows = [(_of_file(piece.file), _of_range(piece)) for piece in pieces]
         self._length = len(rows)
         self._rows = zlib.compress(pickle.dumps(rows, pickle.HIGHEST_PROTOCOL), 1)
 
     def __len__(self) -> int:
         return self._length
 
-    def __iter__(self) -> Iterator[_Part]:
-        for of_file, of_part in pickle.loads(zlib.decompress(self._rows)):
-            yield self._kind(SegmentFile(*of_file), *of_part)
+    def __iter__(self) -> Iterator[SegmentRange]:
+        for of_file, of_range in pickle.loads(zlib.decompress(self._rows)):
+            yield SegmentRange(SegmentFile(*of_file), *of_range)
 
 
-def _values(kind: type, after: str = "") -> attrgetter[tuple[Any, ...]]:
-    """Return a function that returns the values of the fields of a dataclass, without the first field ``after``."""
-    return attrgetter(*(field.name for field in fields(kind) if field.name != after))
-
-
-class Split:
-    """The ranges that one task reads."""
-
-    __slots__ = ("pieces",)
-
-    def __init__(self, pieces: Iterable[SegmentRange] = ()) -> None:
-        self.pieces = Packed(SegmentRange, pieces)
-
-
-def stored_bytes(sizes: Iterable[int | None]) -> int:
-    """Return the cost of reading files of these sizes, in bytes."""
-    return sum(FILE_COST + (SPLIT_BYTES if size is None else size) for size in sizes)
+def stored_bytes(files: Iterable[SegmentFile]) -> int:
+    """Return the cost of reading files, in bytes."""
+    return sum(FILE_COST + (SPLIT_BYTES if file.size is None else file.size) for file in files)
 
 
 def split_size(stored: int, wanted: int | None = None) -> int:
@@ -125,7 +86,7 @@ def pack_splits(units: Iterable[Sequence[SegmentRange]], split_bytes: int) -> It
     held: list[SegmentRange] = []
     cost = 0
     for unit in units:
-        size = sum(SPLIT_BYTES if piece.size is None else piece.bytes for piece in unit)
+        size = sum(SPLIT_BYTES if piece.file.size is None else piece.bytes for piece in unit)
         if held and cost + size + FILE_COST > split_bytes * 3 // 2:
             yield Split(held)
             held, cost = [], 0

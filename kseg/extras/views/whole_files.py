@@ -220,7 +220,7 @@ MAX_PER_RULE = 1000
 def read_findings(task: Task, split: Split) -> Iterator[Row]:
     """Yield the findings of ``validate`` folder by folder. An unreadable file is a row, too."""
     settings = Settings(verify_crc=task.request.verify_crc, max_per_rule=MAX_PER_RULE)
-    files = [piece.file for piece in split.pieces]
+    files = [piece.file for piece in split]
     for result in check_folders(files, settings, validate_files(files, settings)):
         _report_unread(task, result)
         for verdict in result.verdicts:
@@ -231,8 +231,8 @@ def read_findings(task: Task, split: Split) -> Iterator[Row]:
 
 def read_segments(task: Task, split: Split) -> Iterator[Row]:
     settings = Settings(verify_crc=task.request.verify_crc, max_per_rule=1)
-    for piece in split.pieces:
-        result, row = result_and_row(piece.file, piece.size, settings)
+    for piece in split:
+        result, row = result_and_row(piece.file, piece.file.size, settings)
         _report_unread(task, result)
         yield row
 
@@ -240,7 +240,7 @@ def read_segments(task: Task, split: Split) -> Iterator[Row]:
 def read_transactions(task: Task, split: Split) -> Iterator[Row]:
     """Yield the transactions of each partition, the open ones last."""
     now = time.time_ns() // 1_000_000
-    policies = {piece.file.path: DamagePolicy(piece, task) for piece in split.pieces}
+    policies = {piece.file.path: DamagePolicy(piece, task) for piece in split}
     unreadable: list[str] = []
 
     def report(path: str, finding: Finding) -> None:
@@ -253,7 +253,7 @@ def read_transactions(task: Task, split: Split) -> Iterator[Row]:
         if keeps_damage(task):
             unreadable.append(str(error))
 
-    for folder, pieces in groupby(split.pieces, key=lambda piece: os.path.dirname(piece.file.path)):
+    for folder, pieces in groupby(split, key=lambda piece: os.path.dirname(piece.file.path)):
         files = (piece.file for piece in pieces)
         for item in items_of(files, now, MAX_TRANSACTION_MS // 1000, report, unread):
             if isinstance(item, Transaction):
@@ -276,7 +276,7 @@ def _report_unread(task: Task, result: FileResult) -> None:
 def read_groups(task: Task, split: Split) -> Iterator[Row]:
     """Yield the committed offsets of consumer groups with their lag, as ``kseg lag`` lists them."""
     found = _log_dirs(task, split)
-    policies = {piece.file.path: DamagePolicy(piece, task) for piece in split.pieces}
+    policies = {piece.file.path: DamagePolicy(piece, task) for piece in split}
 
     def commits() -> Iterator[Commit]:
         for read in map(read_commits, partitions_of(found, CONSUMER_OFFSETS)):
@@ -293,7 +293,7 @@ def read_groups(task: Task, split: Split) -> Iterator[Row]:
 def read_schemas(task: Task, split: Split) -> Iterator[Row]:
     """Yield the versions of the schemas in the topic ``_schemas``. Data are read only for the column ``used_by``."""
     state, counter = RegistryState(), IdCounter()
-    policies = {piece.file.path: DamagePolicy(piece, task) for piece in split.pieces}
+    policies = {piece.file.path: DamagePolicy(piece, task) for piece in split}
     by_topic: defaultdict[str | None, list[str]] = defaultdict(list)
     for piece in _readable(task, split):
         by_topic[topic_partition(piece.file.path)[0]].append(piece.file.path)
@@ -353,7 +353,7 @@ def read_files(task: Task, split: Split) -> Iterator[Row]:
     """Yield all files, also those that are not Kafka's. None of them is opened."""
     for piece in _readable(task, split):
         path = piece.file.path
-        row: Row = {"file": path, **named_file(path)._asdict(), "size": piece.size}
+        row: Row = {"file": path, **named_file(path)._asdict(), "size": piece.file.size}
         if not is_url(path):
             with suppress(OSError, ValueError):  # a broker has deleted it
                 row["modified_timestamp"] = int(local_files.status(path).st_mtime * 1000)
@@ -362,7 +362,7 @@ def read_files(task: Task, split: Split) -> Iterator[Row]:
 
 def _readable(task: Task, split: Split) -> Iterator[SegmentRange]:
     """Yield the pieces but folders that cannot be listed, which are reported."""
-    for piece in split.pieces:
+    for piece in split:
         if is_folder(piece.file.path):
             task.notices.unread(UnreadableError(f"{piece.file.path}: the folder cannot be listed"))
         else:

@@ -24,6 +24,11 @@ class Stored(NamedTuple):
     size: int | None
     tag: str | None = None
 
+    @property
+    def stamp(self) -> tuple[int, int, str] | None:
+        """The stamp of the object (``source.Stamp``), None without a tag."""
+        return None if self.size is None or self.tag is None else (self.size, 0, self.tag)
+
 
 #: The properties of an object that change with its content, by the names of the file systems, the best first.
 _TAGS = ("ETag", "generation", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "created")

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
-from kseg.format.storage import file_access, file_type, local_files, remote_files
+from kseg.format.record.layout import INT64_MAX
+from kseg.format.storage import file_access, file_type, local_files, remote_files, remote_listing
 from kseg.format.storage.local_files import skip_special
 from kseg.format.storage.naming import (
     META_PROPERTIES,
     archive,
     base_offset_of,
+    end_offsets,
     has_manifests,
     is_file_url,
     is_log,
@@ -27,11 +28,8 @@ from kseg.format.storage.naming import (
     may_be_in_archive,
     partition_of,
 )
-from kseg.format.storage.source import LATELY, STDIN, local_size, open_source
+from kseg.format.storage.source import LATELY, STDIN, Stamp, local_size, open_source, stamp_of, stored_size
 from kseg.text import count_of
-
-if TYPE_CHECKING:
-    from kseg.format.storage.remote_listing import Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +41,12 @@ class SegmentFile:
     ``indexes`` are the index files to check with a segment, None if it is checked alone. For a side file it is () if the
     file is checked with its folder.
 
-    ``stored`` are size and tag of an object as listed, None for a local file, and for a URL that was not listed.
-
     ``framing`` is the kind of file given with --as (``framed_files.FRAMINGS``), None to use the name. For responses,
     ``requests`` is the file with their requests.
+
+    ``size`` in bytes and ``stamp`` are those of the listing of an object, and of a file that was ``measured``; None if they
+    are unknown, ``unread`` is the reason if it is an error. The offsets of a segment that is ``in_order`` are below
+    ``end_offset``, the base offset of the next one in its folder; INT64_MAX for the last one.
     """
 
     path: str
@@ -55,7 +55,27 @@ class SegmentFile:
     listed: bool = False
     framing: str | None = None
     requests: str | None = None
-    stored: Stored | None = None
+    size: int | None = None
+    stamp: Stamp = None
+    unread: str | None = None
+    end_offset: int = INT64_MAX
+
+    @property
+    def base_offset(self) -> int:
+        """The offset in the file's name, 0 without one."""
+        return base_offset_of(self.path) or 0
+
+    @property
+    def bytes(self) -> int:
+        """The size in bytes; 0 if it is unknown."""
+        return self.size or 0
+
+    @property
+    def stored(self) -> remote_listing.Stored | None:
+        """Size and tag of an object as listed, None for a local file, and for a URL that was not listed."""
+        if self.size is None or not is_url(self.path):
+            return None
+        return remote_listing.Stored(self.size, self.stamp and str(self.stamp[2]))
 
 
 def without_unused(paths: Iterable[str]) -> list[str]:
@@ -303,7 +323,24 @@ def segments_in(folder: str, names: list[str]) -> Iterator[SegmentFile]:
     for name in (*logs, *filter(is_snapshot, names)):
         path = os.path.join(folder, name)
         active = is_log(name) and name == logs[-1]
-        yield SegmentFile(path, active, listed=True, stored=remote_files.listed(path) if remote else None)
+        found = remote_files.listed(path) if remote else None
+        yield SegmentFile(path, active, listed=True, size=found and found.size, stamp=found and found.stamp)
+
+
+def measured(file: SegmentFile) -> SegmentFile:
+    """Return a file with its size and stamp as they are now, or as an object was listed. Raises UnreadableError."""
+    if file.stored:
+        return file
+    size = stored_size(file.path)
+    stamp = None if size is None else stamp_of(file.path)
+    return replace(file, size=stamp[0] if stamp else size, stamp=stamp)
+
+
+def in_order(files: Iterable[SegmentFile]) -> list[SegmentFile]:
+    """Return the segments of a folder by offset, each with its ``end_offset``. KRaft snapshots come last."""
+    ordered = sorted(files, key=lambda file: (is_snapshot(file.path), file.base_offset))
+    ends = end_offsets([file.path for file in ordered])
+    return [replace(file, end_offset=end or INT64_MAX) for file, end in zip(ordered, ends, strict=True)]
 
 
 def unless_deleted(error: KsegError, file: SegmentFile | None) -> KsegError | None:

@@ -341,8 +341,7 @@ def stamp_of(path: str) -> Stamp:
     """Return the stamp of a file, None for an object without a tag. A file renamed to this path has another inode."""
     try:
         if is_url(path):
-            size, tag = remote_files.stored_at(path)
-            return None if size is None or tag is None else (size, 0, tag)
+            return remote_files.stored_at(path).stamp
         status = local_files.status(path)
     except (OSError, ValueError, UnreadableError):
         return None
