@@ -28,11 +28,10 @@ from tests.support.pipelines import config
 def test_a_load_of_many_segments_has_a_bounded_number_of_calls(tmp_path: Path, sizes: list[int]) -> None:
     """However small the files of a table are, and however the sizes of the segments differ. No part is left out."""
     table = open_table(read_settings(str(config(tmp_path, table='file_size = "1 B"'))), "orders")
-    checked = CheckedSegment("a", "", 0, 1, 1, 1, 1, 1, 0)
-    listed = SegmentFile("a", size=1)
+    checked = CheckedSegment(SegmentFile("a", size=1), 1, 1, 1, 1, 1, 0)
     of_sizes = [replace(checked, bytes=size) for size in sizes]
     count = 50_000
-    parts = tuple(Part(listed, of_sizes[at % len(sizes)], at, at + 1) for at in range(count))
+    parts = tuple(Part(of_sizes[at % len(sizes)], at, at + 1) for at in range(count))
     plans = [
         LoadPlan(("orders", 0), 0, count // 2, count, parts[: count // 2]),
         LoadPlan(("orders", 1), count // 2, count, count, parts[count // 2 :]),
@@ -50,7 +49,7 @@ def test_a_plan_of_many_segments_looks_at_each_of_them_once() -> None:
         segments = []
         for first in range(0, 10_000 * step, step):
             listed = SegmentFile(f"{folder}/{first:020}.log", size=100)
-            checked[listed.path] = CheckedSegment(listed.path, "", first, first + step, 100, 100, 1, step, 0)
+            checked[listed.path] = CheckedSegment(listed, first + step, 100, 100, 1, step, 0)
             segments.append(listed)
         replicas.append(SourceReplica(folder, segments))
     began = time.process_time()
@@ -64,11 +63,11 @@ def test_the_inventory_has_the_newest_version_of_each_segment(tmp_path: Path) ->
     """A version that was checked is known in the next run with all its facts; one that was replaced is not."""
     state = PipelineState(str(tmp_path))
     checked = CheckedSegment(
-        "a.log", "1:1:1", 0, 9, 90, 100, 3, 9, 10, [{"rule": "x"}], None, [(4, 5, 0)], [(1, 2)], True, [(3, 4)]
+        SegmentFile("a.log"), 9, 90, 100, 3, 9, 10, [{"rule": "x"}], None, [(4, 5, 0)], [(1, 2)], True, [(3, 4)]
     )
     for inode, path in ((1, "a.log"), (1, "b.log"), (2, "a.log")):
         inventory = Inventory(state)
-        inventory._add(replace(checked, path=path, stamp=f"1:1:{inode}"))
+        inventory._add(replace(checked, file=SegmentFile(path, size=1, stamp=(1, 1, inode))))
         inventory.save()
     inventory = Inventory(state)
     for inode, path, known in (
@@ -79,7 +78,7 @@ def test_the_inventory_has_the_newest_version_of_each_segment(tmp_path: Path) ->
     ):
         listed = SegmentFile(path, size=1, stamp=(1, 1, inode))
         assert inventory.is_known(listed) == known
-        assert inventory.known([listed]) == ({path: replace(checked, path=path, stamp=f"1:1:{inode}")} if known else {})
+        assert inventory.known([listed]) == ({path: replace(checked, file=listed)} if known else {})
 
 
 def test_a_state_of_an_older_version_has_no_leader_epoch() -> None:

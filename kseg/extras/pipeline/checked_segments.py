@@ -10,7 +10,7 @@ import json
 import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from operator import itemgetter
 from typing import Any
 
@@ -47,7 +47,7 @@ _CHUNK = 10_000
 
 @dataclass(frozen=True, slots=True)
 class CheckedSegment:
-    """The result of the check of a segment.
+    """The result of the check of a segment, as it was listed.
 
     ``next_offset`` follows the last valid batch (the base offset without one), which ends at byte ``valid_end``. ``damage``
     has the errors that cost rows. ``unread``: why it could not be read; it is then neither sound nor damaged. ``events``
@@ -56,9 +56,7 @@ class CheckedSegment:
     ``thinned``: only a log cleaner leaves such batches. ``gaps``: how often offsets are missing where no damage explains it.
     """
 
-    path: str
-    stamp: str
-    base_offset: int
+    file: SegmentFile
     next_offset: int
     valid_end: int
     bytes: int
@@ -72,6 +70,18 @@ class CheckedSegment:
     thinned: bool = False
     holes: Sequence[tuple[int, int]] = ()
     gaps: int = 0
+
+    @property
+    def path(self) -> str:
+        return self.file.path
+
+    @property
+    def stamp(self) -> str:
+        return stamp_text(self.file.stamp) or ""
+
+    @property
+    def base_offset(self) -> int:
+        return self.file.base_offset
 
     @property
     def is_sound(self) -> bool:
@@ -93,8 +103,13 @@ class CheckedSegment:
         """Return the end of the offsets from ``offset`` on that the segment has without a hole."""
         return min((first for first, _ in self.holes_from(offset)[:1]), default=self.next_offset)
 
-    def claimed_end(self, size: int) -> int | None:
-        """Return the offset after the lost bytes at the end of a segment of ``size`` bytes, by the headers in them.
+    @property
+    def has_lost_end(self) -> bool:
+        """Whether bytes after the last valid batch are damaged."""
+        return not self.is_sound and self.valid_end < self.file.bytes
+
+    def claimed_end(self) -> int | None:
+        """Return the offset after the lost bytes at the end of the segment, by the headers in them.
 
         None if they do not show it. Bytes after the batch of a torn header can have been others.
         """
@@ -105,7 +120,7 @@ class CheckedSegment:
         for found in sorted(whole, key=lambda one: one.get("position") or 0):
             if found.get("position") == position and found.get("end"):
                 position, end = found["end"], found["last_offset"] + 1
-        return end if position == size else None
+        return end if position == self.file.bytes else None
 
 
 class _Watch:
@@ -191,8 +206,7 @@ def check_segment(listed: SegmentFile) -> CheckedSegment:
         damage.append({"rule": "no-batch", "message": result.unread})
     wanted = ("rule", "code", "position", "end", "offset", "last_offset", "message", "facts")
     return CheckedSegment(
-        *_version(listed),
-        listed.base_offset,
+        listed,
         watch.next_offset,
         watch.valid_end,
         result.summary.bytes,
@@ -211,8 +225,7 @@ def check_segment(listed: SegmentFile) -> CheckedSegment:
 
 def unread_segment(listed: SegmentFile) -> CheckedSegment:
     """Return the result for a segment that could not be listed."""
-    base = listed.base_offset
-    return CheckedSegment(*_version(listed), base, base, 0, 0, 0, 0, 0, unread=listed.unread)
+    return CheckedSegment(listed, listed.base_offset, 0, 0, 0, 0, 0, unread=listed.unread)
 
 
 class Inventory:
@@ -245,10 +258,11 @@ class Inventory:
             if (checked := self._rows.get(_version(one))) is not None:
                 found[one.path] = checked
             elif (row := self._row_of(one)) is not None:
-                stored.append(row)
+                stored.append((row, one))
         for first in range(0, len(stored), _CHUNK):
-            rows = self._table.take(stored[first : first + _CHUNK]).to_pylist()
-            found |= {row["path"]: _of_row(row, self._state) for row in rows}
+            rows, files = zip(*stored[first : first + _CHUNK], strict=True)
+            taken = self._table.take(rows).to_pylist()
+            found |= {file.path: _of_row(file, row, self._state) for file, row in zip(files, taken, strict=True)}
         return found
 
     def check(self, listed: Sequence[SegmentFile], pool: Pool | None) -> dict[str, CheckedSegment]:
@@ -273,9 +287,9 @@ class Inventory:
         if not self._changed:
             return
         newest = {path: one for (path, _), one in self._rows.items()}
-        rows = [{**asdict(one), "kseg": kseg.__version__} for one in newest.values()]
+        rows = [{name: getattr(one, name) for name in self._table.schema.names[:-1]} for one in newest.values()]
         for row in rows:
-            row |= {name: json.dumps(row[name], separators=(",", ":")) for name in _LISTS}
+            row |= {name: json.dumps(row[name], separators=(",", ":")) for name in _LISTS} | {"kseg": kseg.__version__}
         other = pc.invert(pc.is_in(self._table.column("path"), pa.array(list(newest), pa.string())))
         with (
             new_file(self._state.path(INVENTORY)) as out,
@@ -292,8 +306,9 @@ _LISTS = ("damage", "events", "excluded", "holes")
 
 def _schema() -> Any:
     kinds = {"int": pa.int64(), "bool": pa.bool_(), "str": pa.string(), "str | None": pa.string()}
-    columns = [(one.name, kinds.get(str(one.type), pa.string())) for one in fields(CheckedSegment)]
-    return pa.schema([*columns, ("kseg", pa.string())])
+    columns = [(one.name, kinds.get(str(one.type), pa.string())) for one in fields(CheckedSegment)[1:]]
+    of_file = [("path", pa.string()), ("stamp", pa.string()), ("base_offset", pa.int64())]
+    return pa.schema([*of_file, *columns, ("kseg", pa.string())])
 
 
 def _read(state: PipelineState) -> Any:
@@ -314,14 +329,13 @@ def _keys(table: Any) -> Iterator[tuple[str, str]]:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def _of_row(row: dict[str, Any], state: PipelineState) -> CheckedSegment:
+def _of_row(listed: SegmentFile, row: dict[str, Any], state: PipelineState) -> CheckedSegment:
     try:
         values = {name: json.loads(row[name]) for name in _LISTS}
     except (ValueError, TypeError):
         raise _damaged(state) from None
     values |= {name: [tuple(one) for one in values[name]] for name in ("events", "excluded", "holes")}
-    del row["kseg"]
-    return CheckedSegment(**{**row, **values})
+    return CheckedSegment(listed, **{one.name: {**row, **values}[one.name] for one in fields(CheckedSegment)[1:]})
 
 
 def _damaged(state: PipelineState) -> UsageError:

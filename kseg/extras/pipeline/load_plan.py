@@ -11,7 +11,6 @@ from kseg.extras.pipeline.source_listing import Place
 from kseg.extras.views.planned_transactions import LOST, PlannedTransactions, ProducerEvent, outcomes
 from kseg.extras.views.splits import SegmentRange
 from kseg.format.segment.row_filter import RowFilter
-from kseg.format.storage.segment_files import SegmentFile
 from kseg.text import inclusive_range
 
 
@@ -19,14 +18,13 @@ from kseg.text import inclusive_range
 class Part:
     """Offsets ``first`` to ``end`` (exclusive) of a segment."""
 
-    listed: SegmentFile
     checked: CheckedSegment
     first: int
     end: int
 
     def ranges(self, committed: PlannedTransactions | None) -> list[SegmentRange]:
         """Return the bytes that hold the offsets, without batches whose offsets are not proved."""
-        file, size = self.listed, self.checked.valid_end
+        file, size = self.checked.file, self.checked.valid_end
         near = committed.within(self.first, self.end) if committed else None
         start, end = 0, size
         if self.checked.is_sound and self.first > self.checked.base_offset:

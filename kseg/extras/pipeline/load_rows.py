@@ -56,7 +56,7 @@ def part_rows(
     )
     limits = RowFilter(part.first, part.end)
     yield from read(request, limits, Split(ranges), Notices(finding=notice))
-    check_unchanged(part.listed)
+    check_unchanged(part.checked.file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +262,7 @@ class TableLoad:
     def _commit(self) -> None:
         for name, part in self._ends.items():
             loaded = self._offsets[name]
-            self._offsets[name] = replace(loaded, leader_epoch=epoch_at([part.listed], loaded.next_offset - 1))
+            self._offsets[name] = replace(loaded, leader_epoch=epoch_at([part.checked.file], loaded.next_offset - 1))
         self._ends.clear()
         if self._side and self._side.files:
             self._side.commit(self._offsets)

@@ -76,33 +76,35 @@ def plan_partition(
     loaded: Loaded | None,
     rules: PlanRules,
 ) -> LoadPlan:
-    """Plan the load of a partition. ``checked`` has the results of the ``needed`` segments by path."""
-    checked = without_former_leaders(replicas, checked)
-    listed = [segment for replica in replicas for segment in replica.segments if segment.path in checked]
-    log_end = max((checked[one.path].next_offset for one in listed), default=0)
-    unknown = any(checked[one.path].unread for one in listed)
+    """Plan the load of a partition. ``checked`` has the results of the ``needed`` segments by path, and can have others."""
+    own = {one.path: checked[one.path] for one in needed(replicas, loaded)}
+    segments = list(without_former_leaders(replicas, own).values())
+    log_end = max((one.next_offset for one in segments), default=0)
+    unknown = any(one.unread for one in segments)
     empty = _without_parts(place, replicas, loaded, log_end, rules.config, unknown=unknown)
     if empty.failure:
         return empty
-    walk = _Walk(empty.first, listed, checked, rules)
+    thinned = any(one.thinned for one in segments) or sum(one.gaps for one in segments) >= SEVERAL
+    walk = _Walk(empty.first, segments, rules, thinned=thinned)
     walk.run()
     read = [(part.checked.path, (part.first, part.end)) for part in walk.parts]
     damaged = walk.damaged  # a segment that waits as a whole has all of its damage in the list
     if not rules.hold_segments:
-        until = {one.path: one.end_offset for one in listed}
-        damaged = list(listed_segments(damaged, empty.first, read, walk.lost, until))
-        if not walk.thinned:  # of a compacted log, offsets next to damage can have been removed before
+        damaged = list(listed_segments(damaged, empty.first, read, walk.lost))
+        if not thinned:  # of a compacted log, offsets next to damage can have been removed before
             passed = (one for one in walk.lost if one[1] <= walk.at)
-            walk.gaps += [_lost(*one) for one in unnamed(passed, damaged, until)]
+            walk.gaps += [_lost(*one) for one in unnamed(passed, damaged)]
     found = replace(
         empty, end=walk.at, parts=tuple(walk.parts), waiting=walk.waiting, failure=walk.failure, gaps=tuple(walk.gaps),
         damaged=tuple(damaged), lost=tuple(walk.lost),
     )  # fmt: skip
-    return up_to_stable(found, walk.torn, _before(found, listed, checked)) if rules.committed else found
+    if not rules.committed:
+        return found
+    return up_to_stable(found, walk.torn, _before(found, segments, thinned=thinned))
 
 
 def _before(
-    plan: LoadPlan, listed: Sequence[SegmentFile], checked: Mapping[str, CheckedSegment]
+    plan: LoadPlan, segments: Sequence[CheckedSegment], *, thinned: bool
 ) -> list[tuple[Sequence[ProducerEvent], int]]:
     """Return the events before the first offset of a plan, of the best replicas there, and where each of these parts ends.
 
@@ -110,8 +112,9 @@ def _before(
     """
     if not plan.parts or plan.parts[0].checked.is_sound or plan.first == plan.parts[0].checked.base_offset:
         return []
-    begin = min(one.base_offset for one in listed if one.end_offset > plan.first)
-    walk = _Walk(begin, [one for one in listed if one.base_offset < plan.first], checked, PlanRules(gaps_stop=False))
+    begin = min(one.base_offset for one in segments if one.file.end_offset > plan.first)
+    earlier = [one for one in segments if one.base_offset < plan.first]
+    walk = _Walk(begin, earlier, PlanRules(gaps_stop=False), thinned=thinned)
     walk.run()
     return [(one.checked.events, min(one.end, plan.first)) for one in walk.parts if one.first < plan.first]
 
@@ -136,9 +139,7 @@ def _is_another(plan: LoadPlan, loaded: Loaded | None, *, unknown: bool) -> str 
 class _Walk:
     """Walks through the segments of all replicas, from the first offset that is not loaded."""
 
-    def __init__(
-        self, first: int, listed: Sequence[SegmentFile], checked: Mapping[str, CheckedSegment], rules: PlanRules
-    ) -> None:
+    def __init__(self, first: int, segments: Iterable[CheckedSegment], rules: PlanRules, *, thinned: bool) -> None:
         self.at = first
         self.parts: list[Part] = []
         self.gaps: list[tuple[int, int, str]] = []
@@ -147,14 +148,12 @@ class _Walk:
         self.torn: set[int] = set()  # offsets after lost ends of segments, and after missing segments
         self.waiting: str | None = None
         self.failure: str | None = None
-        self._listed = sorted(listed, key=lambda one: one.base_offset)
+        self._segments = sorted(segments, key=lambda one: one.base_offset)
         self._position = 0  # of the first segment after the current offset
-        self._newest: dict[str, SegmentFile] = {}
-        self._open: list[SegmentFile] = []  # those that have the current offset, or later ones
-        self._checked = checked
+        self._newest: dict[str, CheckedSegment] = {}
+        self._open: list[CheckedSegment] = []  # those that have the current offset, or later ones
         self._rules = rules
-        found = checked.values()
-        self.thinned = any(one.thinned for one in found) or sum(one.gaps for one in found) >= SEVERAL
+        self._thinned = thinned
 
     def run(self) -> None:
         """Collect the parts, up to the end of the log or the first offset that must wait."""
@@ -165,43 +164,40 @@ class _Walk:
                 continue
             if self.failure:
                 return
-            unread = [one for one in self._at() if self._checked[one.path].unread]
-            if unread and self._position == len(self._listed) and self._is_reached(unread):
+            unread = [one for one in self._at() if one.unread]
+            if unread and self._position == len(self._segments) and self._is_reached(unread):
                 self._end()
-                self.waiting = (
-                    f"{self._checked[unread[0].path].unread}: what it has from offset {self.at} on is loaded later"
-                )
+                self.waiting = f"{unread[0].unread}: what it has from offset {self.at} on is loaded later"
                 return
             if unread:
-                self.failure = self._checked[unread[0].path].unread
-            elif self._position == len(self._listed):
+                self.failure = unread[0].unread
+            elif self._position == len(self._segments):
                 self._end()
                 return
             else:
-                self._pass_gap(self._listed[self._position].base_offset)
+                self._pass_gap(self._segments[self._position].base_offset)
 
-    def _is_reached(self, unread: Sequence[SegmentFile]) -> bool:
+    def _is_reached(self, unread: Sequence[CheckedSegment]) -> bool:
         """Return whether another replica has the log beyond the first offsets of newest segments that cannot be read.
 
         It can lag, as any replica: a later run loads what follows.
         """
-        sound = (self._checked[one.path] for one in self._at() if self._checked[one.path].is_sound)
-        end = max((one.next_offset for one in sound), default=0)
+        end = max((one.next_offset for one in self._at() if one.is_sound), default=0)
         return end >= self.at > max(one.base_offset for one in unread)
 
-    def _at(self) -> list[SegmentFile]:
+    def _at(self) -> list[CheckedSegment]:
         """Return the segments that can hold the current offset by their names: the last one of each folder before it."""
         self._advance()
         return list(self._newest.values())
 
     def _advance(self) -> None:
         """Follow the current offset, which only increases: each segment is looked at once."""
-        while self._position < len(self._listed) and self._listed[self._position].base_offset <= self.at:
-            one = self._listed[self._position]
+        while self._position < len(self._segments) and self._segments[self._position].base_offset <= self.at:
+            one = self._segments[self._position]
             self._newest[one.path.rpartition("/")[0]] = one
             self._open.append(one)
             self._position += 1
-        self._open = [one for one in self._open if self.at < self._checked[one.path].next_offset]
+        self._open = [one for one in self._open if self.at < one.next_offset]
 
     def _best(self) -> Part | None:
         """Return the best segment at the current offset: a sound one, and of these the one that ends last.
@@ -209,19 +205,18 @@ class _Walk:
         Of damaged ones it is the one that has the next offset, up to where another replica has offsets that it has not.
         """
         self._advance()
-        candidates = [self._checked[one.path] for one in self._open if self._checked[one.path].unread is None]
+        candidates = [one for one in self._open if one.unread is None]
         if not candidates:
             return None
-        listed = {one.path: one for one in self._open}
         if sound := [one for one in candidates if one.is_sound]:
             best = max(sound, key=lambda one: one.next_offset)
-            return Part(listed[best.path], best, self.at, best.next_offset)
+            return Part(best, self.at, best.next_offset)
         starts = {one.path: one.next_known(self.at) for one in candidates}
         best = min(candidates, key=lambda one: (starts[one.path], -one.known_until(starts[one.path])))
         folder = best.path.rpartition("/")[0]
         others = [
-            self._checked[one.path]
-            for one in self._listed
+            one
+            for one in self._segments
             if self.at < one.base_offset < best.next_offset and one.path.rpartition("/")[0] != folder
         ]
         # The next sound segment of another replica takes over where it begins; a damaged one where the best lacks offsets.
@@ -242,12 +237,11 @@ class _Walk:
                 end, lost = first, lost[:number]
                 break
         self.lost += lost
-        return Part(listed[best.path], best, self.at, end)
+        return Part(best, self.at, end)
 
     def _unread(self, stop: int, others: Iterable[CheckedSegment]) -> str | None:
         """Return why a segment cannot be read that can have the lost offsets before ``stop``; None without one."""
-        here = [self._checked[one.path] for one in self._at()]
-        return next((one.unread for one in (*here, *others) if one.unread and one.base_offset < stop), None)
+        return next((one.unread for one in (*self._at(), *others) if one.unread and one.base_offset < stop), None)
 
     def _add(self, part: Part) -> None:
         if not part.checked.is_sound:
@@ -262,17 +256,17 @@ class _Walk:
 
     def _pass_gap(self, following: int) -> None:
         """Continue at the next segment, or stop before a gap that nothing explains."""
-        here = [(self._checked[one.path], one.bytes) for one in self._at()]
-        damaged = [one for one, size in here if not one.is_sound and one.valid_end < size]
+        here = self._at()
+        damaged = [one for one in here if one.has_lost_end]
         # What lost bytes at the end of a segment can have had is in its findings.
-        first = max((one.claimed_end(size) or following for one, size in here if one in damaged), default=self.at)
+        first = max((one.claimed_end() or following for one in damaged), default=self.at)
         self.damaged += [one for one in damaged if one not in self.damaged]
         self.lost += [(self.at, following)] if damaged else []
         if damaged and self._rules.hold_segments:
             self.waiting = f"{damaged[0].path} is damaged, and quarantine.unit is segment"
             return
         try:
-            cleaned = bool(here) and first < following and self._is_cleaned(here[0][0].path, following)
+            cleaned = bool(here) and first < following and self._is_cleaned(here[0].path, following)
         except UnreadableError as error:
             self.failure = str(error)
             return
@@ -293,17 +287,16 @@ class _Walk:
         """Add the offsets to the lost ones that bytes at the end of the log can have had, and that no replica has."""
         ends = [0]
         for one in self._at():
-            checked = self._checked[one.path]
-            if not checked.is_sound and checked.valid_end < one.bytes:
-                ends.append(checked.claimed_end(one.bytes) or (INT64_MAX if checked.next_offset >= self.at else 0))
-                if not checked.valid_end and ends[-1] > self.at:  # no part has it
-                    self.damaged.append(checked)
+            if one.has_lost_end:
+                ends.append(one.claimed_end() or (INT64_MAX if one.next_offset >= self.at else 0))
+                if not one.valid_end and ends[-1] > self.at:  # no part has it
+                    self.damaged.append(one)
         if max(ends) > self.at:
             self.lost.append((self.at, max(ends)))
 
     def _is_cleaned(self, path: str, offset: int) -> bool:
         """Return whether a log cleaner can have removed the offsets before ``offset``. Raises UnreadableError."""
-        return self.thinned or (checkpoint_offset(path.rpartition("/")[0], CLEANER_OFFSETS) or 0) >= offset
+        return self._thinned or (checkpoint_offset(path.rpartition("/")[0], CLEANER_OFFSETS) or 0) >= offset
 
 
 def _lost(first: int, end: int) -> tuple[int, int, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory, unread_segment
@@ -22,14 +21,6 @@ from kseg.text import count_of, iso_time, size_text
 _Found = tuple[list[PartitionOutcome], list[str]]
 
 
-class _Planned(NamedTuple):
-    """The plan of the next run for a partition. ``segments`` are those that it needs."""
-
-    replicas: Sequence[SourceReplica]
-    segments: Sequence[SegmentFile]
-    plan: LoadPlan
-
-
 def plan(pipeline: Pipeline, spark: str | None = None) -> _Found:
     """Return the planned load by partition, and lines with the sums, the engine and the tables that it would create.
 
@@ -37,14 +28,15 @@ def plan(pipeline: Pipeline, spark: str | None = None) -> _Found:
     """
     inventory = Inventory(pipeline.state)
     states = pipeline.states()
-    planned = list(_planned(pipeline, states, inventory))
-    found = []
-    for one in planned:
-        read = {part.listed.path: part.listed.bytes for part in one.plan.parts}
-        found.append(_outcome(pipeline, one.plan, one.plan.first, one.plan.end, len(read), sum(read.values())))
+    found: list[PartitionOutcome] = []
+    segments: list[SegmentFile] = []
+    for one, replicas in _planned(pipeline, states, inventory):
+        state = states[one.place[0]]
+        segments += needed(replicas, state.loaded(one.place) if state else None)
+        read = {part.checked.path: part.checked.file.bytes for part in one.parts}
+        found.append(_outcome(pipeline, one, one.first, one.end, len(read), sum(read.values())))
     topics = dict.fromkeys(one.topic for one in found)
     lines = [f"would create {pipeline.tables[topic].describe()}" for topic in topics if states[topic] is None]
-    segments = [segment for one in planned for segment in one.segments]
     new = [one.bytes for one in segments if not inventory.is_known(one)]
     size = sum(one.bytes for one in segments)
     lines += _failed(found)
@@ -58,9 +50,8 @@ def plan(pipeline: Pipeline, spark: str | None = None) -> _Found:
 def status(pipeline: Pipeline) -> _Found:
     """Return the loaded and the missing offsets by partition, and lines about the last run."""
     found = []
-    for one in _planned(pipeline, pipeline.states(), Inventory(pipeline.state)):
-        has = one.plan.first
-        found.append(_outcome(pipeline, one.plan, min(first_offset(one.replicas), has), has))
+    for one, replicas in _planned(pipeline, pipeline.states(), Inventory(pipeline.state)):
+        found.append(_outcome(pipeline, one, min(first_offset(replicas), one.first), one.first))
     lag = sum(one.lag for one in found)
     return found, [f"{count_of(lag, 'offset')} not loaded", *_failed(found), *_last_run(pipeline)]
 
@@ -75,7 +66,9 @@ def _outcome(
     )  # fmt: skip
 
 
-def _planned(pipeline: Pipeline, states: Mapping[str, TableState | None], inventory: Inventory) -> Iterator[_Planned]:
+def _planned(
+    pipeline: Pipeline, states: Mapping[str, TableState | None], inventory: Inventory
+) -> Iterator[tuple[LoadPlan, Sequence[SourceReplica]]]:
     """Yield the plan of the next run for each partition, as far as the inventory and the names of segments show it.
 
     Of transactions it is only if all segments were checked: one of the others can have the end of a transaction.
@@ -92,7 +85,7 @@ def _planned(pipeline: Pipeline, states: Mapping[str, TableState | None], invent
         unchecked = any(one.unread is None and one.path not in known for one in segments)
         rules = replace(pipeline.rules, committed=pipeline.rules.committed and not unchecked)
         found = plan_partition(place, replicas, checked, loaded, rules)
-        yield _Planned(replicas, segments, replace(found, failure=found.failure or conflicts[topic]))
+        yield replace(found, failure=found.failure or conflicts[topic]), replicas
 
 
 def _conflict(table: LakeTable) -> str | None:

@@ -252,7 +252,7 @@ class _Replay:
         for plan in plans:
             loaded, first = offsets[plan.name], self.differs.get(plan.place[1])
             if first is not None and plan.first <= first and plan.end == loaded.next_offset:
-                segments = [one.listed for one in plan.parts[-1:]]
+                segments = [one.checked.file for one in plan.parts[-1:]]
                 offsets[plan.name] = replace(loaded, leader_epoch=epoch_at(segments, loaded.next_offset - 1))
         return replace(self.state, offsets=offsets)
 

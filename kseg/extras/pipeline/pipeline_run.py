@@ -24,7 +24,7 @@ from kseg.extras.pipeline.offset_plan import needed, plan_partition
 from kseg.extras.pipeline.pipeline_settings import AUTO, PipelineSettings
 from kseg.extras.pipeline.pipeline_state import MANIFEST, STATES, PipelineState, new_file
 from kseg.extras.pipeline.quarantine import copy_segment, is_new, listed_damage
-from kseg.extras.pipeline.source_listing import Listing, Place, list_source
+from kseg.extras.pipeline.source_listing import Listing, list_source
 from kseg.findings import do_nothing
 from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.format.storage.segment_files import SegmentFile
@@ -193,8 +193,9 @@ class _Run:
         self._record("LISTED", segments=len(sizes), bytes=sum(sizes))
         if until == "LISTED":
             return self._outcome([], met=False)
-        wanted = {place: needed(replicas, self._states[place[0]].loaded(place)) for place, replicas in listing.items()}
-        with self._workers(sum(one.bytes for segments in wanted.values() for one in segments)) as self._pool:
+        loaded = {place: self._states[place[0]].loaded(place) for place in listing}
+        wanted = [one for place, replicas in listing.items() for one in needed(replicas, loaded[place])]
+        with self._workers(sum(one.bytes for one in wanted)) as self._pool:
             outcome = self._work_until(until, wanted)
         if until == "REPORTED":
             report(outcome)
@@ -203,7 +204,7 @@ class _Run:
             return replace(outcome, state="DONE")
         return outcome
 
-    def _work_until(self, until: str, wanted: Mapping[Place, list[SegmentFile]]) -> RunOutcome:
+    def _work_until(self, until: str, wanted: Sequence[SegmentFile]) -> RunOutcome:
         """Check, set aside and load; return the outcome after the last of these states."""
         self._check(wanted)
         damage = self._damage()
@@ -217,14 +218,12 @@ class _Run:
                 self._record("LOADED")
         return self._outcome(damage, met=met)
 
-    def _check(self, wanted: Mapping[Place, list[SegmentFile]]) -> None:
+    def _check(self, wanted: Sequence[SegmentFile]) -> None:
         """Check the segments that are not loaded, and plan the load of each partition."""
-        segments = [one for segments in wanted.values() for one in segments]
-        self._segments = Inventory(self._pipeline.state).check(segments, self._pool)
+        self._segments = Inventory(self._pipeline.state).check(wanted, self._pool)
         for place, replicas in self._listing.items():
-            own = {one.path: self._segments[one.path] for one in wanted[place]}
             loaded = self._states[place[0]].loaded(place)
-            plan = plan_partition(place, replicas, own, loaded, self._pipeline.rules)
+            plan = plan_partition(place, replicas, self._segments, loaded, self._pipeline.rules)
             self._plans.append(plan)
             if plan.failure:
                 self._failures.append(f"{plan.name}: {plan.failure}")
@@ -317,7 +316,7 @@ class _Run:
                 if checked is None or one.path in listed or one.base_offset >= plan.end:
                     continue
                 new = any(is_new(found, plan.first) for found in checked.damage)
-                if new and not listed_damage(checked, plan.first, (), plan.lost, one.end_offset):
+                if new and not listed_damage(checked, plan.first, (), plan.lost):
                     yield one.path
 
     def _rejected(self) -> dict[str, int]:
@@ -343,7 +342,7 @@ class _Run:
             status = "loaded"
         return PartitionOutcome(
             topic, partition, self._settings.tables[topic].shown, first, end, plan.log_end, status,
-            len({one.listed.path for one in plan.parts}), sum(one.checked.bytes for one in plan.parts),
+            len({one.checked.path for one in plan.parts}), sum(one.checked.bytes for one in plan.parts),
             damaged, plan.failure or plan.waiting,
         )  # fmt: skip
 

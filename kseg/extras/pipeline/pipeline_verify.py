@@ -96,9 +96,7 @@ def plans_of_loaded(
     for place, replicas in partitions.items():
         loaded = state.loaded(place)
         if loaded is not None:
-            own = {one.path: checked[one.path] for one in needed(replicas, None)}
-            rules = replace(pipeline.rules, gaps_stop=False)
-            plan = plan_partition(place, replicas, own, None, rules)
+            plan = plan_partition(place, replicas, checked, None, replace(pipeline.rules, gaps_stop=False))
             plans[place] = plan.within(plan.first, loaded.next_offset)
     return plans
 

@@ -35,17 +35,16 @@ def listed_segments(
     first: int,
     read: Iterable[tuple[str, OffsetRange]],
     lost: Sequence[OffsetRange],
-    until: Mapping[str, int],
 ) -> Iterator[CheckedSegment]:
     """Yield the segments that have damage for the quarantine list, with this damage (see ``listed_damage``).
 
-    ``read`` are the offsets that are read from each path, ``until`` has the base offset of the next segment in its folder.
+    ``read`` are the offsets that are read from each path.
     """
     own: dict[str, list[OffsetRange]] = defaultdict(list)
     for path, span in read:
         own[path].append(span)
     for checked in damaged:
-        if damage := listed_damage(checked, first, own[checked.path], lost, until[checked.path]):
+        if damage := listed_damage(checked, first, own[checked.path], lost):
             yield replace(checked, damage=damage)
 
 
@@ -54,15 +53,14 @@ def listed_damage(
     first: int,
     read: Sequence[OffsetRange],
     lost: Iterable[OffsetRange],
-    until: int,
 ) -> list[Mapping[str, Any]]:
     """Return the findings of a segment for the quarantine list.
 
     They can hold offsets from ``first`` on that are ``lost`` (no replica has them), or are ``read`` from this segment.
-    ``until`` is the base offset of the next segment in its folder.
     """
+    until = checked.file.end_offset
     new = sorted((found for found in checked.damage if is_new(found, first)), key=_position)
-    held = _held(checked, new, until)
+    held = _held(checked, new)
     near = [one for one in lost if one[0] < until and checked.base_offset < one[1]]
     lacking = list(checked.holes)
     if new and _position(new[-1]) >= checked.valid_end:
@@ -75,16 +73,14 @@ def listed_damage(
     return [one for one, spans in zip(new, held, strict=True) if spans is None or _meet(spans, wanted)]
 
 
-def unnamed(
-    lost: Iterable[OffsetRange], listed: Iterable[CheckedSegment], until: Mapping[str, int]
-) -> list[OffsetRange]:
+def unnamed(lost: Iterable[OffsetRange], listed: Iterable[CheckedSegment]) -> list[OffsetRange]:
     """Return those of the ``lost`` offsets that no listed finding names. One without offsets can have all of its segment."""
     named: list[OffsetRange] = []
     for checked in listed:
         for found in checked.damage:
             first, last = found.get("offset"), found.get("last_offset")
             if first is None:
-                named.append((checked.base_offset, until[checked.path] if last is None else last + 1))
+                named.append((checked.base_offset, checked.file.end_offset if last is None else last + 1))
             elif last is not None:
                 named.append((first, last + 1))
     left = []
@@ -106,9 +102,7 @@ def _meet(spans: Iterable[OffsetRange], others: Sequence[OffsetRange]) -> bool:
     return any(first < stop and start < end for first, end in spans for start, stop in others)
 
 
-def _held(
-    checked: CheckedSegment, findings: Sequence[Mapping[str, Any]], until: int
-) -> list[Sequence[OffsetRange] | None]:
+def _held(checked: CheckedSegment, findings: Sequence[Mapping[str, Any]]) -> list[Sequence[OffsetRange] | None]:
     """Return the offsets that each damaged place can hold, in the order of positions; None if they are unknown.
 
     Places after the last valid batch have offsets from ``next_offset`` on. Others without a first offset are in one of the
@@ -116,7 +110,7 @@ def _held(
     """
     holes = checked.holes or None
     held: list[Sequence[OffsetRange] | None] = []
-    following = until
+    following = checked.file.end_offset
     for found in reversed(findings):
         first, last = found.get("offset"), found.get("last_offset")
         at_end = _position(found) >= checked.valid_end

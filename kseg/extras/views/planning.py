@@ -185,7 +185,7 @@ def _wanted_logs(request: Request, limits: RowFilter) -> tuple[list[_WantedLog],
     if request.inventory is not None and (limits.has_ranges or committed):
         inventory = ZoneMaps(request.inventory, events=committed)
         found = list(found)
-        zones = inventory.of({one.path: one.stamp for _, folder in found for one in folder})
+        zones = inventory.of([one for _, folder in found for one in folder])
     logs, stored = [], 0
     for path, folder in found:
         whole = VIEWS[request.view].unit == FILE
@@ -202,8 +202,7 @@ def _planned(segments: Sequence[SegmentFile], inventory: ZoneMaps) -> Mapping[st
     log = [one for one in segments if not is_snapshot(one.path)]
     if not all(one.listed and base_offset_of(one.path) is not None for one in log):
         return {}
-    known = inventory.events_of({one.path: one.stamp for one in log})
-    found = transactions_of_log([one.path for one in log], known)
+    found = transactions_of_log([one.path for one in log], inventory.events_of(log))
     if found is None:
         return {}
     near = found.of_segments([one.base_offset for one in log])

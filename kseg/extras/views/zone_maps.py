@@ -20,7 +20,8 @@ from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage import local_files
-from kseg.format.storage.source import Stamp, stamp_text
+from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.source import stamp_text
 from kseg.report.arrow_table import pa, parquet, pc
 from kseg.schema import Row
 
@@ -136,15 +137,15 @@ class ZoneMaps:
         self._table = pa.concat_tables([_table(file, types) for file in _files(path)])
         self._keys = _keys(self._table.column("file"), self._table.column("stamp")).combine_chunks()
 
-    def of(self, files: Mapping[str, Stamp]) -> dict[str, ZoneMap]:
-        """Return the zone maps of files, by path, that have the stamp that is given with the path."""
+    def of(self, files: Sequence[SegmentFile]) -> dict[str, ZoneMap]:
+        """Return the zone maps of files by path, of those whose version with its stamp has one."""
         return {
             path: tuple(Zone(*values) for values in zip(*numbers, strict=True))
             for path, numbers in self._rows(files, _NUMBERS)
             if _are_complete(numbers)
         }
 
-    def events_of(self, files: Mapping[str, Stamp]) -> dict[str, SegmentEvents]:
+    def events_of(self, files: Sequence[SegmentFile]) -> dict[str, SegmentEvents]:
         """Return the events of transactions of such files."""
         return {
             path: SegmentEvents(list(zip(*numbers, strict=True)), None if last is None else last + 1)
@@ -152,10 +153,11 @@ class ZoneMaps:
             if _are_complete(numbers)
         }
 
-    def _rows(self, files: Mapping[str, Stamp], names: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
-        stamps = pa.array(map(stamp_text, files.values()), pa.string())
-        rows = pc.index_in(_keys(pa.array(files, pa.string()), stamps), value_set=self._keys, skip_nulls=True)
-        found = {path: row for path, row in zip(files, rows.to_pylist(), strict=True) if row is not None}
+    def _rows(self, files: Sequence[SegmentFile], names: Sequence[str]) -> Iterator[tuple[str, list[Any]]]:
+        paths = pa.array([one.path for one in files], pa.string())
+        keys = _keys(paths, pa.array([stamp_text(one.stamp) for one in files], pa.string()))
+        rows = pc.index_in(keys, value_set=self._keys, skip_nulls=True)
+        found = {one.path: row for one, row in zip(files, rows.to_pylist(), strict=True) if row is not None}
         taken = self._table.select(names).take(pa.array(found.values(), pa.int64()))
         for path, *values in zip(found, *(column.to_pylist() for column in taken.columns), strict=True):
             yield path, values
