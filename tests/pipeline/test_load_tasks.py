@@ -36,7 +36,7 @@ def test_a_load_of_many_segments_has_a_bounded_number_of_calls(tmp_path: Path, s
         LoadPlan(("orders", 0), 0, count // 2, count, parts[: count // 2]),
         LoadPlan(("orders", 1), count // 2, count, count, parts[count // 2 :]),
     ]
-    tasks = list(load_rows.tasks_of(table, "run", plans, None))
+    tasks = list(load_rows.tasks_of(table, "run", plans))
     assert len(tasks) <= load_rows.MOST_TASKS
     assert [part.first for task in tasks for part, _ in task.parts] == list(range(count))
     assert all(plan.name == f"orders-{part.first // (count // 2)}" for task in tasks for part, plan in task.parts)

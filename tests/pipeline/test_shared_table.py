@@ -94,7 +94,7 @@ def test_calls_that_ran_twice_leave_no_file(tmp_path: Path) -> None:
 
 def _copied(table: LakeTable) -> list[DataFile]:
     """Write the rows of a table again, as files without a commit."""
-    files = DataFiles(table.schema, table.new_place, 1 << 20)
+    files = DataFiles(table.new_place)
     for one in list(table.batches(table.schema.names)):
         files.add(one)
     return files.take()

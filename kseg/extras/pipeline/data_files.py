@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import reduce
 from operator import or_
@@ -38,10 +38,15 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class NewPlace:
-    """Returns the path or URL of a new file in a folder, for a day in a table ``by_day``."""
+    """Returns the path or URL of a new file in a folder, for a day in a table ``by_day``.
+
+    The files have rows of an Arrow ``schema``, and about ``file_bytes``.
+    """
 
     folder: str
     by_day: bool
+    file_bytes: int
+    schema: Any
 
     def __call__(self, day: date | None) -> str:
         name = f"kseg-{uuid.uuid4().hex}.parquet"
@@ -49,29 +54,27 @@ class NewPlace:
 
 
 class DataFiles:
-    """Writes rows to files of about ``file_bytes``. No file has its name before it is complete."""
+    """Writes rows to new files. No file has its name before it is complete."""
 
-    def __init__(self, schema: Any, new_place: NewPlace, file_bytes: int) -> None:
-        self._schema = schema
+    def __init__(self, new_place: NewPlace) -> None:
         self._new_place = new_place
-        self._file_bytes = file_bytes
         self._open: dict[date | None, _OpenFile] = {}
         #: The complete files that are not taken yet.
         self.done: list[DataFile] = []
 
     def add(self, batch: Any) -> None:
         """Write the rows of an Arrow batch, with the types of the schema."""
-        if batch.schema != self._schema:
-            batch = batch.cast(self._schema)
+        if batch.schema != self._new_place.schema:
+            batch = batch.cast(self._new_place.schema)
         for day, rows in self._days(batch):
             file = self._open.pop(day, None)
             if file is None:
                 if len(self._open) >= _OPEN_FILES:
                     self._finish(next(iter(self._open)))
-                file = _OpenFile(self._new_place(day), self._schema)
+                file = _OpenFile(self._new_place(day), self._new_place.schema)
             self._open[day] = file  # the last used is the last
             file.add(rows)
-            if file.bytes >= self._file_bytes:
+            if file.bytes >= self._new_place.file_bytes:
                 self._finish(day)
 
     def take(self) -> list[DataFile]:
@@ -212,11 +215,12 @@ def has_rows(place: str, ranges: Sequence[RowRange]) -> bool:
     return any(batch.num_rows for batch in parquet_batches(place, ["offset"], ranges))
 
 
-def files_without(place: str, ranges: Sequence[RowRange], new_place: NewPlace, file_bytes: int) -> list[DataFile]:
+def files_without(place: str, ranges: Sequence[RowRange], new_place: NewPlace) -> list[DataFile]:
     """Write the rows of a Parquet file that are not in the ranges, with their columns as they are; none if all are."""
     with local_files.open_file(without_file_scheme(place), named=False) as raw:
         file = parquet.ParquetFile(pa.PythonFile(raw, mode="r"))
-        files = DataFiles(file.schema_arrow, new_place, max(file_bytes, file.metadata.serialized_size))
+        most = max(new_place.file_bytes, file.metadata.serialized_size)
+        files = DataFiles(replace(new_place, file_bytes=most, schema=file.schema_arrow))
         try:
             for batch in file.iter_batches():
                 kept = pa.Table.from_batches([batch]).filter(~as_expression(ranges))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kseg.engine import lazy
@@ -136,7 +137,7 @@ class IcebergTable(LakeTable):
 
     @property
     def new_place(self) -> NewPlace:
-        return NewPlace(f"{self._table.location().rstrip('/')}/data", self.settings.by_day)
+        return replace(super().new_place, folder=f"{self._table.location().rstrip('/')}/data")
 
     def commit(self, files: Sequence[DataFile], before: TableState, after: TableState) -> None:
         self.check_state(before)

@@ -144,8 +144,8 @@ class LakeTable(ABC):
 
     @property
     def new_place(self) -> NewPlace:
-        """Returns the path or URL of a new data file."""
-        return NewPlace(self.settings.path, self.settings.by_day)
+        """Returns the path or URL of a new data file, whose rows have the columns of the table."""
+        return NewPlace(self.settings.path, self.settings.by_day, self.settings.file_bytes, self.schema)
 
     @abstractmethod
     def commit(self, files: Sequence[DataFile], before: TableState, after: TableState) -> None:
@@ -169,7 +169,7 @@ class LakeTable(ABC):
         kept: list[DataFile] = []
         try:
             for place in places:
-                kept += files_without(place, ranges, self.new_place, self.settings.file_bytes)
+                kept += files_without(place, ranges, self.new_place)
         except KsegError:
             remove_files(kept)
             raise

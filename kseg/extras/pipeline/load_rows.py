@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, repeat
-from typing import Any
 
 from kseg.errors import KsegError
 from kseg.extras.pipeline.data_files import DataFile, DataFiles, NewPlace, remove_files
@@ -59,29 +58,6 @@ def part_rows(
     check_unchanged(part.checked.file)
 
 
-@dataclass(frozen=True, slots=True)
-class RejectedPlace:
-    """The side table as a call needs it to write files: ``loaded`` are its next offsets by partition."""
-
-    schema: Any
-    new_place: NewPlace
-    file_bytes: int
-    loaded: Mapping[str, int]
-
-    @classmethod
-    def of(cls, table: LakeTable, loaded: Mapping[str, int] | None = None) -> RejectedPlace:
-        return cls(table.schema, table.new_place, table.settings.file_bytes, loaded or {})
-
-    def files(self) -> DataFiles:
-        """Return a writer of its data files."""
-        return DataFiles(self.schema, self.new_place, self.file_bytes)
-
-    def missing(self, partition: str, rows: Any) -> Any:
-        """Return those of the rows of a partition that the side table does not have."""
-        first = self.loaded.get(partition)
-        return rows if first is None else rows.filter(pc.greater_equal(rows.column("offset"), first))
-
-
 class _TableCommits:
     """The commits of a run to a table, and the files that none of them has yet."""
 
@@ -108,16 +84,16 @@ class _TableCommits:
 class PartsTask:
     """Parts that one call loads into data files, each with its plan. Calls run in this process, in others, or on Spark.
 
-    ``new_place`` is that of the table, ``rejected`` its side table. Each call has files of its own, so that their rows are
-    the same anywhere.
+    ``new_place`` is that of the table, ``rejected`` that of its side table, which has the rows of partitions before the
+    offsets ``known``. Each call has files of its own, so that their rows are the same anywhere.
     """
 
     rows: TableRows
     new_place: NewPlace
-    file_bytes: int
     run: str
     parts: tuple[tuple[Part, LoadPlan], ...]
-    rejected: RejectedPlace | None = None
+    rejected: NewPlace | None = None
+    known: Mapping[str, Loaded] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -143,13 +119,14 @@ def split_rows(task: PartsTask, found: LoadedParts) -> Iterator[tuple[LoadPlan, 
 
 def load_parts(task: PartsTask) -> LoadedParts:
     """Load parts into data files. Raises KsegError; then no file is left."""
-    found, table = LoadedParts(), task.rows
-    files = DataFiles(table.schema, task.new_place, task.file_bytes)
-    side = task.rejected.files() if task.rejected else None
+    found = LoadedParts()
+    files = DataFiles(replace(task.new_place, schema=task.rows.schema))
+    side = DataFiles(task.rejected) if task.rejected else None
     try:
         for plan, loaded, rejected in split_rows(task, found):
-            if rejected is not None and side and task.rejected:
-                rejected = task.rejected.missing(plan.name, rejected)
+            if rejected is not None and side:
+                if known := task.known.get(plan.name):
+                    rejected = rejected.filter(pc.greater_equal(rejected.column("offset"), known.next_offset))
                 if rejected.num_rows:
                     side.add(rejected)
             if loaded.num_rows:
@@ -167,12 +144,17 @@ def load_parts(task: PartsTask) -> LoadedParts:
 
 
 def tasks_of(
-    table: LakeTable, run: str, plans: Sequence[LoadPlan], rejected: RejectedPlace | None
+    table: LakeTable, run: str, plans: Sequence[LoadPlan], known: Mapping[str, Loaded] | None = None
 ) -> Iterator[PartsTask]:
-    """Yield the parts of plans in their order, those of a file's bytes together; at most MOST_TASKS tasks."""
+    """Yield the parts of plans in their order, those of a file's bytes together; at most MOST_TASKS tasks.
+
+    ``known`` are the loaded partitions of the side table; None for tasks that do not write into it.
+    """
+    side = table.rejected.new_place if table.rejected and known is not None else None
+    task = PartsTask(table.rows, table.new_place, run, (), side, known or {})
     every: list[tuple[Part, LoadPlan]] = []
     for plan in plans:
-        alone = replace(plan, parts=(), damaged=(), lost=())  # ``_task`` adds what its parts need
+        alone = replace(plan, parts=(), damaged=(), lost=())  # ``_with_transactions`` adds what its parts need
         every += ((part, alone) for part in plan.parts)
     # Two tasks in a row have more than ``most`` bytes: with half as many tasks in mind there are at most MOST_TASKS.
     fair = 2 * sum(part.checked.bytes for part, _ in every) // (MOST_TASKS - 1) + 1
@@ -181,24 +163,22 @@ def tasks_of(
     size = 0
     for part, plan in every:
         if parts and size + part.checked.bytes > most:
-            yield _task(table, run, parts, rejected)
+            yield replace(task, parts=_with_transactions(parts))
             parts, size = [], 0
         parts.append((part, plan))
         size += part.checked.bytes
     if parts:
-        yield _task(table, run, parts, rejected)
+        yield replace(task, parts=_with_transactions(parts))
 
 
-def _task(
-    table: LakeTable, run: str, parts: Sequence[tuple[Part, LoadPlan]], rejected: RejectedPlace | None
-) -> PartsTask:
-    """Return the task of parts in their order, with the transactions that touch its offsets only."""
+def _with_transactions(parts: Sequence[tuple[Part, LoadPlan]]) -> tuple[tuple[Part, LoadPlan], ...]:
+    """Return parts in their order, their plans with the transactions that touch their offsets only."""
     mine: list[tuple[Part, LoadPlan]] = []
     for _, group in groupby(parts, key=lambda one: one[1].name):
         own, (plan, *_) = zip(*group, strict=True)
         near = plan.committed and plan.committed.within(own[0].first, own[-1].end)
         mine += zip(own, repeat(replace(plan, committed=near)))
-    return PartsTask(table.rows, table.new_place, table.settings.file_bytes, run, tuple(mine), rejected)
+    return tuple(mine)
 
 
 class TableLoad:
@@ -221,11 +201,7 @@ class TableLoad:
 
     def load(self, plans: Sequence[LoadPlan]) -> TableState:
         """Load the plans, and return the state of the table. Raises KsegError; commits before it stay."""
-        place = None
-        if self._table.rejected and self._side:
-            loaded = {partition: one.next_offset for partition, one in self._side.state.offsets.items()}
-            place = RejectedPlace.of(self._table.rejected, loaded)
-        tasks = list(tasks_of(self._table, self._run, plans, place))
+        tasks = list(tasks_of(self._table, self._run, plans, self._side.state.offsets if self._side else None))
         try:
             for task, found in zip(tasks, map_ordered(self._pool, load_parts, tasks), strict=True):
                 self._add(task, found)

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kseg.errors import UsageError
-from kseg.extras.pipeline.data_files import DataFile, RowRange, parquet_batches, remove_files
+from kseg.extras.pipeline.data_files import DataFile, DataFiles, RowRange, parquet_batches, remove_files
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
 from kseg.extras.pipeline.load_plan import LoadPlan
-from kseg.extras.pipeline.load_rows import LoadedParts, PartsTask, RejectedPlace, load_parts, split_rows, tasks_of
+from kseg.extras.pipeline.load_rows import LoadedParts, PartsTask, load_parts, split_rows, tasks_of
 from kseg.extras.pipeline.pipeline_reports import timeless_lines
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline, Workers, new_run_id, rows_of_damage
 from kseg.extras.pipeline.pipeline_verify import plans_of_loaded
@@ -197,7 +197,7 @@ class _Replay:
     def _read(self, plans: Sequence[LoadPlan], pool: Pool | None, done: ReplayOutcome) -> dict[int, Any]:
         """Read the rows of plans without writing them; return their offsets by partition."""
         places: list[Any] = []
-        tasks = list(tasks_of(self.table, self.run, plans, None))
+        tasks = list(tasks_of(self.table, self.run, plans))
         for rows, rejected, without_time in map_ordered(pool, _read_places, tasks):
             done.without_time += without_time
             done.after += sum(one.num_rows for one in rows)
@@ -207,9 +207,7 @@ class _Replay:
 
     def _load(self, plans: Sequence[LoadPlan], pool: Pool | None, done: ReplayOutcome) -> dict[int, Any]:
         """Write the rows of plans into data files; return their offsets by partition."""
-        side = self.table.rejected
-        place = RejectedPlace.of(side) if side else None
-        for found in map_ordered(pool, load_parts, list(tasks_of(self.table, self.run, plans, place))):
+        for found in map_ordered(pool, load_parts, list(tasks_of(self.table, self.run, plans, {}))):
             self.files += found.files
             self.rejected += found.rejected
             done.without_time += found.without_time
@@ -258,7 +256,7 @@ class _Replay:
 
     def _add_missing(self, side: LakeTable, known: dict[int, Any]) -> None:
         """Add the rejected records that the side table lacks, before their rows leave the table."""
-        added = RejectedPlace.of(side).files()
+        added = DataFiles(side.new_place)
         for one in self.rejected:
             for batch in parquet_batches(one.place, side.schema.names):
                 for partition in pc.unique(batch.column("partition")).to_pylist():
