@@ -12,7 +12,7 @@ import enum
 import errno
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -70,6 +70,16 @@ def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             found.append((first, last))
     return found
+
+
+def without_ranges(first: int, end: int, excluded: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a range of offsets or bytes that are in none of the ``excluded`` ranges. All are half-open."""
+    for start, stop in sorted(excluded):
+        if first < min(start, end):
+            yield first, min(start, end)
+        first = max(first, stop)
+    if first < end:
+        yield first, end
 
 
 #: The callback that readers and checks report findings to.

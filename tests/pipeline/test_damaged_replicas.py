@@ -57,6 +57,16 @@ def test_damage_of_each_replica_that_the_other_has_is_not_listed(
     assert not (tmp_path / "quarantine").exists()
 
 
+@pytest.mark.parametrize("number", [0, 3, BATCHES - 1])
+def test_a_batch_with_another_offset_costs_its_own_records(tmp_path: Path, number: int) -> None:
+    """No CRC covers the base offset. Of the last batch of a segment it once cost all rows before it, too."""
+    write_replica(tmp_path, 0, {number: 2})
+    outcome = run_here(config(tmp_path, source="source/broker-*"))
+    lost = range(number * RECORDS, (number + 1) * RECORDS)
+    assert [row[1] for row in rows(tmp_path, "parquet")] == [at for at in range(BATCHES * RECORDS) if at not in lost]
+    assert (outcome.code, len(outcome.damage)) == (1, 1)
+
+
 def test_of_the_damage_of_a_replica_only_what_no_other_has_is_listed(tmp_path: Path) -> None:
     """Batch 1 is lost in both, and batch 2 only in one."""
     write_replica(tmp_path, 0, {1: 70, 2: 70})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kseg.commands.dump.dumped_rows import byte_range
@@ -10,6 +10,7 @@ from kseg.extras.pipeline.checked_segments import CheckedSegment
 from kseg.extras.pipeline.source_listing import Place
 from kseg.extras.views.planned_transactions import LOST, PlannedTransactions, ProducerEvent, outcomes
 from kseg.extras.views.splits import SegmentRange
+from kseg.findings import without_ranges
 from kseg.format.segment.row_filter import RowFilter
 from kseg.text import inclusive_range
 
@@ -31,16 +32,7 @@ class Part:
             start, _ = byte_range(file.path, size, RowFilter(self.first), sealed=not file.active)
         if self.checked.is_sound and self.end < self.checked.next_offset:
             _, end = byte_range(file.path, size, RowFilter(None, self.end), sealed=not file.active)
-        return [SegmentRange(file, *one, near) for one in _without(start, end, self.checked.excluded)]
-
-
-def _without(start: int, end: int, excluded: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
-    for first, last in sorted(excluded):
-        if start < first < end:
-            yield start, first
-        start = max(start, last)
-    if start < end:
-        yield start, end
+        return [SegmentRange(file, *one, near) for one in without_ranges(start, end, self.checked.excluded)]
 
 
 @dataclass(frozen=True, slots=True)

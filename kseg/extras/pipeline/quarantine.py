@@ -16,6 +16,7 @@ from kseg.errors import VanishedError
 from kseg.extras.pipeline.checked_segments import CheckedSegment
 from kseg.extras.pipeline.pipeline_state import new_file
 from kseg.extras.pipeline.source_listing import check_unchanged
+from kseg.findings import without_ranges
 from kseg.format.storage import local_files, remote_files
 from kseg.format.storage.segment_files import SegmentFile, path_in
 
@@ -83,15 +84,7 @@ def unnamed(lost: Iterable[OffsetRange], listed: Iterable[CheckedSegment]) -> li
                 named.append((checked.base_offset, checked.file.end_offset if last is None else last + 1))
             elif last is not None:
                 named.append((first, last + 1))
-    left = []
-    for first, end in lost:
-        for start, stop in sorted(one for one in named if one[0] < end and first < one[1]):
-            if first < start:
-                left.append((first, start))
-            first = max(first, stop)
-        if first < end:
-            left.append((first, end))
-    return left
+    return [left for one in lost for left in without_ranges(*one, named)]
 
 
 def _position(found: Mapping[str, Any]) -> int:
