@@ -5,7 +5,6 @@ Spark passes options as text with case-insensitive names. Names are those of ``k
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,10 +25,10 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from kseg.errors import UnreadableError, UsageError
+from kseg.errors import UsageError
 from kseg.extras.serialization.decoding import FieldDecoder
 from kseg.extras.serialization.record_decoder import DecodeSettings, with_types
-from kseg.extras.views.planning import Request, topics_in
+from kseg.extras.views.planning import Request, matching, topics_in
 from kseg.extras.views.split_rows import NO_NOTICES, Notices
 from kseg.extras.views.view_table import ALL, VIEWS, columns_of
 from kseg.findings import do_nothing
@@ -37,9 +36,8 @@ from kseg.format.internal_topics.decode import BY_FOLDER, TOPICS
 from kseg.format.record.layout import ISOLATIONS, READ_UNCOMMITTED
 from kseg.format.segment.framed_files import FRAMINGS
 from kseg.format.segment.row_filter import RowFilter
-from kseg.format.storage import file_access, remote_files
+from kseg.format.storage import file_access
 from kseg.format.storage.file_access import parse_rate
-from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import without_unused
 from kseg.format.storage.source import STDIN
 from kseg.schema import DECODED, Column
@@ -219,14 +217,7 @@ def _paths(options: Mapping[str, str]) -> list[str]:
 
 def _matches(path: str) -> list[str]:
     """Return the paths that a pattern matches, or the path. Of a ``file:`` URL it is the local path, as in Spark."""
-    if path[:5].lower() == "file:":
-        path = unquote(urlsplit(path).path)
-    if not glob.has_magic(path) or os.path.lexists(path):
-        return [path]
-    found = remote_files.matches(path) if is_url(path) else sorted(glob.glob(path))
-    if not found:
-        raise UnreadableError(f"{path}: no file or folder matches")
-    return found
+    return matching(unquote(urlsplit(path).path) if path[:5].lower() == "file:" else path)
 
 
 def _decoding(options: Mapping[str, str]) -> DecodeSettings | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import time
 from collections import defaultdict
@@ -12,9 +11,10 @@ from functools import partial
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings
+from kseg.extras.views.planning import matching
 from kseg.format.sidefiles.metadata_files import stored_topic_id
 from kseg.format.sidefiles.registry import find_files
-from kseg.format.storage import local_files, remote_files
+from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
     Partition,
     base_offset_of,
@@ -67,7 +67,7 @@ def list_source(settings: PipelineSettings) -> Listing:
     by_place: dict[Place, list[SourceReplica]] = defaultdict(list)
     unlisted: list[str] = []
     log_dirs: set[str] = set()
-    places = [place for path in settings.paths for place in _matches(path)]
+    places = [place for path in settings.paths for place in matching(path)]
     for folder, files in by_folder(places, partial(_files, unlisted=unlisted)):
         partition = _partition(folder)
         if partition is None:
@@ -107,16 +107,6 @@ def _partition(folder: str) -> Partition | None:
     """Return the partition of a folder by its name, None for other names."""
     name = os.path.basename(folder)
     return partition_of(name) or remote_partition_of(name)
-
-
-def _matches(pattern: str) -> list[str]:
-    """Return the folders that a pattern matches, or the path itself. Raises UnreadableError if nothing matches."""
-    if not glob.has_magic(pattern):
-        return [pattern]
-    found = remote_files.matches(pattern) if is_url(pattern) else sorted(glob.glob(pattern))
-    if not found:
-        raise UnreadableError(f"{pattern}: no folder matches")
-    return found
 
 
 def _files(place: str, unlisted: list[str]) -> Iterator[SegmentFile]:

@@ -4,13 +4,14 @@ size.
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, pairwise
 
 from kseg.commands.dump.dumped_rows import byte_range
-from kseg.errors import UsageError
+from kseg.errors import UnreadableError, UsageError
 from kseg.extras.serialization import record_decoder, schema_sources
 from kseg.extras.views.planned_transactions import PlannedTransactions, transactions_of_log
 from kseg.extras.views.splits import (
@@ -29,8 +30,8 @@ from kseg.format.segment.framed_files import framed_files
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles import index_reader
 from kseg.format.sidefiles.last_stable_offset import open_at, stable_offset
-from kseg.format.storage import local_files
-from kseg.format.storage.naming import base_offset_of, is_snapshot
+from kseg.format.storage import local_files, remote_files
+from kseg.format.storage.naming import base_offset_of, is_snapshot, is_url
 from kseg.format.storage.segment_files import (
     SegmentFile,
     by_folder,
@@ -102,6 +103,16 @@ def check_paths(request: Request) -> None:
 def _check_inventory(request: Request) -> None:
     if request.inventory is not None and VIEWS[request.view].unit != BATCHES:
         raise UsageError(f"inventory: view {request.view} reads whole files")
+
+
+def matching(pattern: str) -> list[str]:
+    """Return the files and folders that a pattern matches, or the path itself. Raises UnreadableError if there is none."""
+    if not glob.has_magic(pattern) or os.path.lexists(pattern):
+        return [pattern]
+    found = remote_files.matches(pattern) if is_url(pattern) else sorted(glob.glob(pattern))
+    if not found:
+        raise UnreadableError(f"{pattern}: no file or folder matches")
+    return found
 
 
 def topics_in(paths: Iterable[str]) -> set[str]:
