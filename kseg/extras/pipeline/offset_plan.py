@@ -6,13 +6,14 @@ after it has ended, wherever the segments of two nights are cut. At each offset 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kseg.errors import UnreadableError
 from kseg.extras.pipeline.checked_segments import CheckedSegment
 from kseg.extras.pipeline.load_plan import LoadPlan, Part, PlanRules, up_to_stable
-from kseg.extras.pipeline.quarantine import listed_segments, unnamed
+from kseg.extras.pipeline.quarantine import listed_damage, unnamed
 from kseg.extras.pipeline.replica_ends import Loaded, divergence, without_former_leaders
 from kseg.extras.pipeline.source_listing import Place, SourceReplica
 from kseg.extras.views.planned_transactions import ProducerEvent
@@ -87,10 +88,10 @@ def plan_partition(
     thinned = any(one.thinned for one in segments) or sum(one.gaps for one in segments) >= SEVERAL
     walk = _Walk(empty.first, segments, rules, thinned=thinned)
     walk.run()
-    read = [(part.checked.path, (part.first, part.end)) for part in walk.parts]
     damaged = walk.damaged  # a segment that waits as a whole has all of its damage in the list
     if not rules.hold_segments:
-        damaged = list(listed_segments(damaged, empty.first, read, walk.lost))
+        listed = ((one, listed_damage(one, empty.first, walk.read[one.path], walk.lost)) for one in damaged)
+        damaged = [replace(one, damage=damage) for one, damage in listed if damage]
         if not thinned:  # of a compacted log, offsets next to damage can have been removed before
             passed = (one for one in walk.lost if one[1] <= walk.at)
             walk.gaps += [_lost(*one) for one in unnamed(passed, damaged)]
@@ -142,6 +143,7 @@ class _Walk:
     def __init__(self, first: int, segments: Iterable[CheckedSegment], rules: PlanRules, *, thinned: bool) -> None:
         self.at = first
         self.parts: list[Part] = []
+        self.read: dict[str, list[tuple[int, int]]] = defaultdict(list)  # the offsets of parts, by path
         self.gaps: list[tuple[int, int, str]] = []
         self.damaged: list[CheckedSegment] = []
         self.lost: list[tuple[int, int]] = []
@@ -252,6 +254,7 @@ class _Walk:
             if part.checked not in self.damaged:
                 self.damaged.append(part.checked)
         self.parts.append(part)
+        self.read[part.checked.path].append((part.first, part.end))
         self.at = part.end
 
     def _pass_gap(self, following: int) -> None:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kseg.errors import VanishedError
@@ -29,24 +27,6 @@ def is_new(found: Mapping[str, Any], first: int) -> bool:
     """Return whether a damaged place can hold offsets from ``first`` on."""
     last = found.get("last_offset") if found.get("last_offset") is not None else found.get("offset")
     return last is None or last >= first
-
-
-def listed_segments(
-    damaged: Iterable[CheckedSegment],
-    first: int,
-    read: Iterable[tuple[str, OffsetRange]],
-    lost: Sequence[OffsetRange],
-) -> Iterator[CheckedSegment]:
-    """Yield the segments that have damage for the quarantine list, with this damage (see ``listed_damage``).
-
-    ``read`` are the offsets that are read from each path.
-    """
-    own: dict[str, list[OffsetRange]] = defaultdict(list)
-    for path, span in read:
-        own[path].append(span)
-    for checked in damaged:
-        if damage := listed_damage(checked, first, own[checked.path], lost):
-            yield replace(checked, damage=damage)
 
 
 def listed_damage(

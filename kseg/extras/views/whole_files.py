@@ -60,6 +60,7 @@ from kseg.schema import Row
 
 @dataclass(slots=True)
 class _SummaryFacts:
+    offsets: ClaimedOffsets
     magics: set[int] = field(default_factory=set)
     codecs: set[int] = field(default_factory=set)
     first_offset: int | None = None
@@ -67,15 +68,10 @@ class _SummaryFacts:
     min_timestamp: int | None = None
     max_timestamp: int | None = None
     any: bool = False
-    offsets: ClaimedOffsets | None = None
     claimed: set[int] = field(default_factory=set)
     zones: ZoneCollector = field(default_factory=ZoneCollector)
     events: EventCollector = field(default_factory=EventCollector)
     end: int = 0
-
-    def has_read(self, chunk: Chunk) -> bool:
-        """Return whether a chunk begins before the end of the last one: the file has changed, and is read again."""
-        return not chunk.resumed and chunk.batches.position[chunk.first] < self.end
 
     def __call__(self, chunk: Chunk) -> None:
         self.zones(chunk)
@@ -83,7 +79,7 @@ class _SummaryFacts:
             self.events.add_chunk(chunk, chunk.batches.selected)
         last = chunk.stop - 1
         self.end = chunk.batches.position[last] + chunk.batches.size[last]
-        if self.offsets and not chunk.first and not chunk.resumed:
+        if not chunk.first and not chunk.resumed:
             self.claimed = self.offsets.update(chunk.batches)
         for row in range(chunk.first, chunk.stop):
             if chunk.batches.selected[row]:
@@ -116,12 +112,12 @@ def result_and_row(file: SegmentFile, size: int | None, settings: Settings) -> t
 
     ``size`` is in bytes, None if it is unknown before reading.
     """
-    facts = _SummaryFacts(offsets=ClaimedOffsets(file.path, do_nothing))
+    facts = _SummaryFacts(ClaimedOffsets(file.path, do_nothing))
 
     def watch(chunk: Chunk) -> None:
         nonlocal facts
-        if facts.has_read(chunk):
-            facts = _SummaryFacts(offsets=ClaimedOffsets(file.path, do_nothing))
+        if not chunk.resumed and chunk.batches.position[chunk.first] < facts.end:
+            facts = _SummaryFacts(ClaimedOffsets(file.path, do_nothing))  # the file has changed, and is read again
         facts(chunk)
 
     stamp = _stamp(file.path)
