@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from kseg.extras.views.planning import check_paths, plan
-from kseg.extras.views.split_rows import read
+from kseg.extras.views.split_rows import Task, read
 from kseg.extras.views.splits import Split
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage import remote_files
@@ -109,4 +109,4 @@ class KsegReader(DataSourceReader):
             gc.freeze()
         remote_files.forget()  # the worker may have run a task of an earlier query
         with self.options.file_access():
-            yield from read(self.options, self.limits, partition.value or Split(), self.options.notices)
+            yield from read(Task(self.options, self.limits, self.options.notices), partition.value or Split())

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.extras.views.planning import folders, pieces_of, reads_committed
-from kseg.extras.views.split_rows import read
+from kseg.extras.views.split_rows import Task, read
 from kseg.extras.views.splits import SegmentRange, Split, pack_splits, split_size, stored_bytes
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.segment_reader import batch_at
@@ -351,9 +351,8 @@ class KsegStreamReader(DataSourceStreamReader):
         remote_files.forget()
         with self.options.file_access():
             current = partial(as_it_is_now, self.options)
-            yield from read(
-                self.options, self.options.limits, partition.value or Split(), self.options.notices, current
-            )
+            task = Task(self.options, self.options.limits, self.options.notices, current)
+            yield from read(task, partition.value or Split())
 
 
 if HAS_LIMITS:

@@ -20,7 +20,7 @@ from kseg.commands.transactions import Transaction, items_of
 from kseg.errors import UnreadableError
 from kseg.extras.views import planning
 from kseg.extras.views.planning import Request, plan
-from kseg.extras.views.split_rows import Notices, read
+from kseg.extras.views.split_rows import Notices, Task, read
 from kseg.extras.views.splits import Split
 from kseg.extras.views.view_table import VIEWS
 from kseg.findings import Finding
@@ -288,7 +288,9 @@ def test_a_segment_that_was_replaced_after_the_plan_is_no_damage(tmp_path: Path)
 
     def offsets() -> list[int]:
         return [
-            row["offset"] for rows in read(request, request.limits, Split(pieces), notices) for row in rows.to_pylist()
+            row["offset"]
+            for rows in read(Task(request, request.limits, notices), Split(pieces))
+            for row in rows.to_pylist()
         ]
 
     expected = log.offsets()

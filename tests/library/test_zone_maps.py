@@ -14,7 +14,7 @@ from kseg.commands.validate.validate import validate_segment
 from kseg.errors import KsegError
 from kseg.extras.views import whole_files, zone_maps
 from kseg.extras.views.planning import Request, plan
-from kseg.extras.views.split_rows import read
+from kseg.extras.views.split_rows import Task, read
 from kseg.extras.views.view_table import VIEWS, columns_of
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
@@ -79,7 +79,7 @@ def rows_of(folder: Path, view: str, limits: RowFilter, inventory: Path | None) 
         inventory=None if inventory is None else str(inventory),
     )
     splits = plan(asked, limits)
-    found = [row for split in splits for batch in read(asked, limits, split) for row in batch.to_pylist()]
+    found = [row for split in splits for batch in read(Task(asked, limits), split) for row in batch.to_pylist()]
     return found, sum(piece.bytes for split in splits for piece in split)
 
 

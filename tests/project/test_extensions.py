@@ -115,7 +115,7 @@ def test_a_spark_view_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     from kseg.extras.views import view_table
     from kseg.extras.views.planning import plan
-    from kseg.extras.views.split_rows import read
+    from kseg.extras.views.split_rows import Task, read
     from kseg.spark.data_source import KsegDataSource
     from kseg.spark.options import ddl, parse
 
@@ -125,6 +125,6 @@ def test_a_spark_view_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"path": str(SEGMENT.parent), "view": "positions"}
     assert KsegDataSource(given).schema() == ddl(columns[:4])
     options = parse(given)
-    found = [batch for split in plan(options, options.limits) for batch in read(options, options.limits, split)]
+    found = [batch for split in plan(options, options.limits) for batch in read(Task(options, options.limits), split)]
     assert sum(batch.num_rows for batch in found) > 0
     assert found[0].schema.names == [column.name for column in columns[:4]]

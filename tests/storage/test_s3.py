@@ -22,7 +22,7 @@ pytest.importorskip("flask_cors", reason="moto's server is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from kseg.extras.views.planning import Request, plan
-from kseg.extras.views.split_rows import read
+from kseg.extras.views.split_rows import Task, read
 from kseg.extras.views.splits import Split
 from kseg.extras.views.view_table import columns_of
 from tests.support.s3_server import FAULTS, S3Server, s3_server
@@ -125,7 +125,9 @@ def planned(
 
 def rows(path: object, **given: Any) -> list[dict[str, Any]]:
     request, splits = planned(path, **given)
-    found = [row for split in splits for batch in read(request, request.limits, split) for row in batch.to_pylist()]
+    found = [
+        row for split in splits for batch in read(Task(request, request.limits), split) for row in batch.to_pylist()
+    ]
     for row in found:
         for name in {"file", "folder"} & row.keys():
             row[name] = row[name].removeprefix(f"{path}/")
@@ -186,7 +188,7 @@ def test_a_replaced_object_is_not_read(server: S3Server, logs: Path) -> None:
     path = sorted((logs / "orders-0").glob("*.log"))[1]
     server.put(f"replaced/orders-0/{path.name}", path.read_bytes()[:-1000] + bytes(1000))
     with pytest.raises(KsegError, match=path.name):
-        [batch.num_rows for split in splits for batch in read(request, request.limits, split)]
+        [batch.num_rows for split in splits for batch in read(Task(request, request.limits), split)]
 
 
 def test_other_stores_run_the_same_code(logs: Path) -> None:

@@ -20,8 +20,8 @@ from kseg.extras.pipeline.source_listing import check_unchanged
 from kseg.extras.pipeline.table_rows import TableRows
 from kseg.extras.serialization.record_decoder import DecodeSettings
 from kseg.extras.views.planning import Request
-from kseg.extras.views.split_rows import Notices, read
-from kseg.extras.views.splits import SegmentRange, Split
+from kseg.extras.views.split_rows import Notices, Task, read
+from kseg.extras.views.splits import Split
 from kseg.findings import RULES, Finding, Severity
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.process_pool import Pool, map_ordered
@@ -44,7 +44,6 @@ def part_rows(
         if part.checked.is_sound and RULES[finding.rule].severity >= Severity.ERROR:
             raise KsegError(f"{file.path}: {finding.rule} at byte {finding.position}: it has changed since its check")
 
-    ranges: list[SegmentRange] = part.ranges(plan.committed)
     request = Request(
         paths=(),
         columns=tuple(columns),
@@ -53,8 +52,8 @@ def part_rows(
         isolation="read_uncommitted" if plan.committed is None else "read_committed",
         control=False,
     )
-    limits = RowFilter(part.first, part.end)
-    yield from read(request, limits, Split(ranges), Notices(finding=notice))
+    task = Task(request, RowFilter(part.first, part.end), Notices(finding=notice))
+    yield from read(task, Split(part.ranges(plan.committed)))
     check_unchanged(part.checked.file)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from kseg.errors import UsageError
 from kseg.extras.views.planning import Request, plan
-from kseg.extras.views.split_rows import Notices, read
+from kseg.extras.views.split_rows import Notices, Task, read
 from kseg.format.record.layout import FIRST_MILLISECOND, INT64_MAX, LAST_MILLISECOND
 from kseg.format.segment.row_filter import RowFilter
 from kseg.report.arrow_table import ColumnPlace, InMemoryDataset, arrow_schema, dataset, pa
@@ -184,7 +184,7 @@ class Scanner:
         if self.filter is not None:
             limits = limits_of(self.filter, self.dataset_schema, limits, ranges=request.view == "records")
         for split in plan(request, limits):
-            for batch in read(request, limits, split, self.notices):
+            for batch in read(Task(request, limits, self.notices), split):
                 found = batch if self.filter is None else batch.filter(self.filter)
                 if found.num_rows:
                     yield found if found.schema.names == names else found.select(names)

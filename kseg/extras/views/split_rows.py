@@ -69,7 +69,8 @@ def as_planned(piece: SegmentRange) -> Iterable[SegmentRange]:
 class Task:
     """The parameters of a view's reader: the request, the limits of the request and of filters, and the notices.
 
-    ``current`` returns the parts of files that have the batches of a piece when it is read.
+    ``current`` returns the parts of files that have the batches of a piece of records or batches when it is read. With one,
+    objects have the size that they have then.
     """
 
     request: Request
@@ -82,24 +83,16 @@ class Task:
         return chain.from_iterable(map(self.current, split))
 
 
-def read(
-    request: Request,
-    limits: RowFilter,
-    split: Split,
-    notices: Notices = NO_NOTICES,
-    current: Callable[[SegmentRange], Iterable[SegmentRange]] = as_planned,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a split. Raises Damaged in failfast mode, and in every mode what ``notices`` raise.
-
-    ``current`` is that of a Task, for records and batches. With one, objects have the size that they have now.
+def read(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a split. Raises Damaged in failfast mode, and in every mode what the notices raise.
 
     Without failfast damage is left out. It becomes rows if the column ``damage`` is requested, in permissive mode.
     """
-    for file in (piece.file for piece in split if current is as_planned):
+    for file in (piece.file for piece in split if task.current is as_planned):
         if file.stored:
             remote_files.remember(file.path, file.stored)
-    task, view = Task(request, limits, notices, current), VIEWS[request.view]
-    if request.framing and request.view != FINDINGS:
+    view = VIEWS[task.request.view]
+    if task.request.framing and task.request.view != FINDINGS:
         return _as_arrow(task, _framed_rows(task, split))
     found: Iterator[Any] = imported(view.reader)(task, split)
     return found if view.unit == BATCHES else _as_arrow(task, found)
