@@ -69,10 +69,6 @@ class TableRows:
         names = [f"value_{one.name}" if one.name.lower() in taken else one.name for one in value.of]
         return (*given, *(TablePath(name, f"value.{one.name}") for name, one in zip(names, value.of, strict=True)))
 
-    @cached_property
-    def _columns(self) -> tuple[Column, ...]:
-        return tuple(self._column_of(path) for path in self._paths)
-
     def _column_of(self, path: TablePath) -> Column:
         """Return the column of a path. Raises UsageError if the schemas lack the field."""
         first, *fields = path.parts
@@ -90,7 +86,7 @@ class TableRows:
     @cached_property
     def schema(self) -> Any:
         """The Arrow schema of the table."""
-        return arrow_schema(self._columns)
+        return arrow_schema(map(self._column_of, self._paths))
 
     @cached_property
     def needed(self) -> tuple[Column, ...]:

@@ -8,7 +8,7 @@ import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby, pairwise
+from itertools import chain, pairwise
 
 from kseg.commands.dump.dumped_rows import byte_range
 from kseg.errors import UnreadableError, UsageError
@@ -136,7 +136,8 @@ def plan(request: Request, limits: RowFilter) -> list[Split]:
         found = once_each(chain.from_iterable(map(view.find, request.paths)))
         return [Split(SegmentRange(measured(file)) for file in found)]
     if view.unit == FOLDER:
-        return _units_packed(_folder_units(request.paths, limits, view.find), request.split_bytes or SPLIT_BYTES)
+        units = ([*map(SegmentRange, files)] for _, files in _accepted(request.paths, limits, view.find))
+        return _units_packed(units, request.split_bytes or SPLIT_BYTES)
     logs, stored = _wanted_logs(request, limits)
     split_bytes = split_size(stored, request.split_bytes)
     pieces = chain.from_iterable(log.ranges(request, limits, split_bytes) for log in logs)
@@ -245,32 +246,24 @@ def _stable_offset(limits: RowFilter, folder: str, segments: Sequence[SegmentFil
     return stable_offset([by_name[name] for name in names])
 
 
-def _folder_units(
-    paths: Sequence[str], limits: RowFilter, find: Callable[[str], Iterator[SegmentFile]]
-) -> Iterator[list[SegmentRange]]:
-    """Yield the files of each folder. A file given as a path is alone."""
-    seen: set[str] = set()
-    for path in paths:
-        accepted = (file for file in find(path) if limits.accepts_file(*topic_partition(file.path)))
-        for _, files in groupby(accepted, key=lambda file: os.path.dirname(file.path)):
-            new = [file for file in files if file.path not in seen]
-            if len(paths) > 1:
-                seen.update(file.path for file in new)
-            if new:
-                yield [SegmentRange(measured(file)) for file in new]
-
-
 def reads_committed(request: Request) -> bool:
     """Return whether the query returns only records of committed transactions."""
     return request.isolation == READ_COMMITTED and request.view == "records"
 
 
 def folders(paths: Sequence[str], limits: RowFilter) -> Iterator[tuple[str, list[SegmentFile]]]:
-    """Yield the requested segments by folder, in order. A segment that several paths contain is returned once."""
-    for folder, found in by_folder(paths, find_in_use):
-        files = list(found)
-        if limits.accepts_file(*topic_partition(files[0].path)):
-            yield folder, in_order(map(measured, files))
+    """Yield the requested segments by folder, in order."""
+    return ((folder, in_order(files)) for folder, files in _accepted(paths, limits, find_in_use))
+
+
+def _accepted(
+    paths: Sequence[str], limits: RowFilter, find: Callable[[str], Iterator[SegmentFile]]
+) -> Iterator[tuple[str, list[SegmentFile]]]:
+    """Yield the files of each folder of a requested partition. A file that several paths contain is returned once."""
+    for folder, files in by_folder(paths, find):
+        found = list(files)
+        if limits.accepts_file(*topic_partition(found[0].path)):
+            yield folder, [*map(measured, found)]
 
 
 def _can_hold(segment: SegmentFile, limits: RowFilter, *, has_zones: bool) -> bool:
