@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import BinaryIO
 from weakref import WeakSet
 
 from kseg.commands.dump.dump_items import BatchItem, RecordsItem, SegmentItem
-from kseg.commands.dump.dumped_rows import byte_range, dump_reader
+from kseg.commands.dump.dumped_rows import DumpRequest, byte_range
 from kseg.errors import UnreadableError, UsageError
 from kseg.findings import Report, do_nothing
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
@@ -155,20 +155,13 @@ class Segment(Log):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _items(self, wanted: RowFilter, *, deep: bool) -> Iterator[BatchItem | RecordsItem]:
-        options = self._options
+    def _items(self, wanted: RowFilter, *, deep: bool) -> Iterator[SegmentItem]:
+        report, limit = self._options.report, self._options.decompression_limit
         if not wanted.accepts_offsets(wanted.first_offset, None):
             return  # an empty range, which can be within a batch
-        wanted = replace(wanted, transactions=self._logs.of(self.name, listed=self._listed))
+        request, file = DumpRequest(deep, wanted, logs=self._logs), SegmentFile(self.name, listed=self._listed)
         with self._reader(wanted) as reader:
-            yield from dump_reader(
-                self.name,
-                reader,
-                options.report,
-                wanted,
-                deep=deep,
-                decompression_limit=options.decompression_limit,
-            )
+            yield from request.items_of_reader(file, reader, report, decompression_limit=limit)
 
     def _reader(self, wanted: RowFilter) -> SegmentReader:
         """Return a reader of the bytes that can hold the wanted rows."""

@@ -235,6 +235,7 @@ class _Dump:
             self._write_rows(rows, out, replace(view, continued=not first))
             out.flush()
 
+        assert self.request.logs
         follower = follow.Follower(self.asked.paths, self._show_rest, note, self.request.logs.forget)
         if self.asked.last:
             self._begin_with_last(follower, self.asked.last)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kseg.cli.messages import FAILED, note, note_after, note_output
 from kseg.cli.record_options import files_of
 from kseg.commands.dump.dump_items import Item, first_rows
+from kseg.commands.dump.dumped_rows import DumpRequest
 from kseg.commands.dump.framed_dump import dump_framed, framed_bytes
 from kseg.errors import UsageError
 from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
@@ -46,14 +47,14 @@ def show_framed(asked: DumpOptions, outcome: DumpOutcome) -> int:
         raise UsageError("--offsets and other filters support segments and message sets only")
     # Requests and responses are deep by default; a message set is shallow by default, like a segment.
     deep = bool(own) or keep.selects_records if asked.deep is None else asked.deep
+    request = DumpRequest(deep, keep, headings=name == "text", verify_crc=not asked.no_crc)
 
     def show(file: SegmentFile) -> Iterator[Item]:
         report = outcome.begin(file)
-        text, crcs = name == "text", not asked.no_crc
         dumped: Iterator[Item] = (
-            framed_bytes(file, report, verify_crc=crcs)
+            framed_bytes(file, report, verify_crc=request.verify_crc)
             if own and name == "hex"
-            else dump_framed(file, report, keep, deep=deep, headings=text, verify_crc=crcs, check=True)
+            else dump_framed(file, report, request, check=True)
         )
         yield from outcome.attempt(dumped)
 

@@ -10,13 +10,12 @@ from unittest.mock import ANY
 import pytest
 
 from kseg.commands.dump.dump_items import BatchItem, DamagedBytes, RecordsItem
-from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.format.compress.codecs import CodecError, decompress
 from kseg.format.record.fields import StoredField, batch_fields, message_set_fields, record_fields
 from kseg.format.record.layout import CODEC_MASK, CONTROL, MAGIC_AT, RECORD_BATCH_OVERHEAD
 from tests.support.cli import DAMAGED
 from tests.support.cli import kseg_here as kseg
-from tests.support.fixtures import SEGMENTS
+from tests.support.fixtures import SEGMENTS, dump_segment
 
 LOGS = sorted(SEGMENTS.glob("*/*.log"))
 FINDINGS = DAMAGED.parent

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kseg.commands.dump.dumped_rows import dump_segment, dump_side_file
+from kseg.commands.dump.dumped_rows import dump_side_file
 from kseg.format.sidefiles.registry import recognise
 from kseg.report import dump_other_files as side_output
 from kseg.report.dump_report import write_text
 from kseg.report.formats import View
-from tests.support.fixtures import FOLDERS
+from tests.support.fixtures import FOLDERS, dump_segment
 
 pytestmark = pytest.mark.kafka
 

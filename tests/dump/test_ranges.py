@@ -9,13 +9,13 @@ import pytest
 
 from kseg.commands.dump import dumped_rows
 from kseg.commands.dump.dump_items import RecordsItem
-from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.findings import Finding
 from kseg.format.segment.records_chunk import Record
 from kseg.format.segment.row_filter import RowFilter
 from tests.support.cli import kseg_here as kseg
 from tests.support.damage import flip
 from tests.support.damaged_cases import damaged, written
+from tests.support.fixtures import dump_segment
 from tests.support.fuzzing import cases
 from tests.support.growing_logs import batch, write
 

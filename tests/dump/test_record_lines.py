@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from kseg.commands.dump import dump_log_lines, record_lines
 from kseg.commands.dump.csv_lines import write_csv_lines
 from kseg.commands.dump.dump_items import RecordsItem
-from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.commands.dump.line_writer import ENCODINGS, STEERING_END, Layout, LineBuffer, write_lines
 from kseg.commands.dump.record_lines import json_layout, text_layout, text_lines, write_json, write_text
 from kseg.extras.serialization.decoding import FieldDecoder
@@ -34,6 +33,7 @@ from kseg.report import row_formats as report_rows
 from kseg.report.formats import DUMP, View, write
 from kseg.report.row_formats import RowSet
 from kseg.text import encoded, escape_controls, to_json
+from tests.support.fixtures import dump_segment
 from tests.support.fuzzing import cases
 
 # Text that JSON or a terminal needs escaped, that decoders must reject, and the limits of valid text.

@@ -11,14 +11,14 @@ from random import Random
 import pytest
 
 from kseg.commands.dump.dump_items import RecordsItem
-from kseg.commands.dump.dumped_rows import dump_segment
-from kseg.commands.dump.neighbours import Neighbours, first_found
+from kseg.commands.dump.neighbours import first_found
 from kseg.commands.grep.matches import GrepQuery, JsonPath, RecordGrep
 from kseg.errors import NotASegmentError
 from kseg.format.segment.records_chunk import Record
 from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordCondition, RowFilter, ValueIsNull
 from kseg.text import to_json
 from tests.support import searched_logs
+from tests.support.fixtures import dump_segment
 from tests.support.fuzzing import cases
 
 _PARTS = 4
@@ -87,12 +87,12 @@ def _selected(path: JsonPath, data: bytes) -> list[str]:
 
 
 def records(
-    path: Path, keep: RowFilter, near: Neighbours | None = None, most: int | None = None
+    path: Path, keep: RowFilter, before: int = 0, after: int = 0, most: int | None = None
 ) -> list[tuple[Record, bool]]:
     """Return the records of a dump, each with whether it is a neighbour."""
-    items = dump_segment(str(path), deep=True, keep=keep, near=near, wrong_crc=True)
+    items = dump_segment(str(path), deep=True, keep=keep, before=before, after=after, wrong_crc=True)
     found = []
-    for item in first_found(items, most, near.after if near else 0):
+    for item in first_found(items, most, after):
         if isinstance(item, RecordsItem):
             found += [(item.chunk.record(i), i in item.neighbours) for i in item.kept]
     return found
@@ -101,7 +101,7 @@ def records(
 def group_starts(path: Path, query: GrepQuery, before: int, after: int) -> list[int]:
     """Return which of the shown records, but the first, start a group."""
     keep = RowFilter(control=False, conditions=query.conditions, search=RecordGrep(query))
-    items = dump_segment(str(path), deep=True, keep=keep, near=Neighbours(before, after), wrong_crc=True)
+    items = dump_segment(str(path), deep=True, keep=keep, before=before, after=after, wrong_crc=True)
     starts = [i in item.group_starts for item in items if isinstance(item, RecordsItem) for i in item.kept]
     return [n for n, start in enumerate(starts) if n and start]
 
@@ -124,29 +124,21 @@ def test_a_search_finds_what_a_look_at_every_record_finds(tmp_path: Path, part: 
             expected = [is_searched(query, record) for record in every]
             if query.has_pattern:
                 expected = [wanted and matches(query, record) for wanted, record in zip(expected, every, strict=True)]
-            found = records(path, RowFilter(control=False, conditions=query.conditions, search=RecordGrep(query)))
+            keep = RowFilter(control=False, conditions=query.conditions, search=RecordGrep(query))
+            found = records(path, keep)
             assert [record for record, _ in found] == [
                 record for wanted, record in zip(expected, every, strict=True) if wanted
             ], (seed, query)
             found_in_all += len(found)
             before, after = random.choice((0, 1, 4)), random.choice((0, 2, 30))
-            shown = records(
-                path,
-                RowFilter(control=False, conditions=query.conditions, search=RecordGrep(query)),
-                Neighbours(before, after),
-            )
+            shown = records(path, keep, before, after)
             indexes = [n for n in range(len(every)) if any(expected[max(n - after, 0) : n + before + 1])]
             assert shown == [(every[n], not expected[n]) for n in indexes], (seed, query, before, after)
-            assert group_starts(path, query, before, after) == [
-                n for n, wanted in enumerate(indexes) if n and wanted - indexes[n - 1] > 1
-            ], (seed, query, before, after)
+            groups = [n for n, wanted in enumerate(indexes) if n and wanted - indexes[n - 1] > 1]
+            expected_starts = groups if before or after else []  # without neighbours there are no groups
+            assert group_starts(path, query, before, after) == expected_starts, (seed, query, before, after)
             most = random.choice((1, 2, 5))
-            limited = records(
-                path,
-                RowFilter(control=False, conditions=query.conditions, search=RecordGrep(query)),
-                Neighbours(before, after),
-                most,
-            )
+            limited = records(path, keep, before, after, most)
             places = [n for n, (_, is_neighbour) in enumerate(shown) if not is_neighbour]
             last = places[most - 1] if len(places) >= most else len(shown)
             context = [(record, True) for record, _ in shown[last + 1 : last + 1 + after]]

@@ -18,7 +18,6 @@ from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
 from kseg.commands.dump.dump_items import BatchItem
-from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.findings import do_nothing
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
 from kseg.format.internal_topics.effective_state import effective
@@ -27,6 +26,7 @@ from kseg.report.effective_report import EffectivePartition, write_table
 from tests.support import group_logs
 from tests.support.cli import invoke
 from tests.support.damage import entries, fix_crc, flip, get
+from tests.support.fixtures import dump_segment
 from tests.support.internal_topics import FOLDERS, SEGMENTS, placed
 from tests.support.transactional_logs import ABORT, COMMIT, TRANSACTIONAL
 from tests.support.transactional_logs import batch as write_batch

@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.commands.dump.dump_items import RecordsItem
-from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.format.internal_topics.decode import TOPICS, decode
 from kseg.format.internal_topics.state import CLUSTER, RecordPlace, State
 from kseg.format.internal_topics.topic_lines import decoded_parts, jackson
 from tests.support.cli import invoke
+from tests.support.fixtures import dump_segment
 from tests.support.internal_topics import FOLDERS, SEGMENTS, placed
 
 
@@ -98,7 +98,7 @@ def test_the_column_is_there_only_where_records_are_decoded(tmp_path: Path) -> N
 def test_a_classic_groups_subscription_is_opened() -> None:
     """As kafka-dump-log does it, if the protocol is that of consumers; a null value is a tombstone."""
     folder = SEGMENTS / FOLDERS["__consumer_offsets"][0]
-    items = (item for item in dump_segment(str(next(folder.glob("*.log"))), deep=True, topic="__consumer_offsets"))
+    items = (item for item in dump_segment(str(next(folder.glob("*.log"))), deep=True, decode_as="__consumer_offsets"))
     decoded = [item.decoded(i) for item in items if isinstance(item, RecordsItem) for i in item.kept]
     members = [
         member

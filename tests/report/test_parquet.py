@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from kseg import schema
-from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.format.record.layout import LAST_MILLISECOND
 from kseg.format.segment.records_chunk import Header
 from kseg.format.segment.row_filter import KeyIsOneOf, RowFilter
@@ -21,7 +20,7 @@ from kseg.reading import open_segment
 from kseg.report import arrow_rows, arrow_table
 from kseg.report.formats import View
 from tests.support.cli import kseg_here as kseg
-from tests.support.fixtures import FOLDERS, SEGMENTS, dumped, expected
+from tests.support.fixtures import FOLDERS, SEGMENTS, dump_segment, dumped, expected
 from tests.support.parquet import _text, as_json
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
@@ -31,12 +30,12 @@ HEADERS = SEGMENTS / "4.3.0-v2-none-headers" / "00000000000000000000.log"
 EXTRA = {column.name for column in schema.RECORD_TABLE} - {column.name for column in schema.RECORD_COLUMNS}
 
 
-def written(path: Path, deep: bool, keep: RowFilter | None = None) -> Any:
+def written(path: Path, deep: bool, **request: Any) -> Any:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw)
     from kseg.report.parquet import write_parquet
 
-    write_parquet(dump_segment(str(path), deep=deep, keep=keep), out, View(deep, "auto", terminal=False))
+    write_parquet(dump_segment(str(path), deep=deep, **request), out, View(deep, "auto", terminal=False))
     out.detach()
     return parquet.read_table(io.BytesIO(raw.getvalue()))
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from kseg.commands.dump.dump_items import RecordsItem
-from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.extras.serialization import avro, strict_avro
 from kseg.extras.serialization.decoding import NAMES, DecodedValue, FieldDecoder
 from kseg.extras.serialization.schema_set import Schema, SchemaSet, schema_of
 from kseg.extras.serialization.schemas_topic import RegistryState
 from kseg.format.segment.records_chunk import Record
 from kseg.text import to_json
+from tests.support.fixtures import dump_segment
 from tests.support.fuzzing import cases
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"

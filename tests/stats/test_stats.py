@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from kseg.commands.dump.dumped_rows import dump_segment
 from kseg.commands.stats import totals as stats_module
 from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
 from kseg.format.segment import several_processes
@@ -21,7 +20,7 @@ from kseg.results import Settings
 from tests.support.cli import DAMAGED, MIXED, PLAIN, SEGMENTS
 from tests.support.cli import kseg as kseg_process
 from tests.support.cli import kseg_here as kseg
-from tests.support.fixtures import json_rows
+from tests.support.fixtures import dump_segment, json_rows
 from tests.support.statistics import WITH_LOGS
 
 NOW = 1_700_000_000_000

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kseg.commands.dump.dumped_rows import dump_segment
-from kseg.findings import Finding
+from kseg.commands.dump.dump_items import SegmentItem
+from kseg.commands.dump.dumped_rows import DumpRequest
+from kseg.findings import Finding, Report, do_nothing
 from kseg.format.segment.row_filter import BatchTransactions, RowFilter
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.report.dump_report import Rows, write_jsonl
 from kseg.report.formats import View
 
@@ -49,6 +52,13 @@ def add_batch_fields(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             row["transaction_state"] = "unknown" if batch["transactional"] else None
             row["transactional_id"] = None
     return rows
+
+
+def dump_segment(
+    path: str, *, report: Report = do_nothing, check: bool = False, **request: Any
+) -> Iterator[SegmentItem]:
+    """Return the items of one file; ``request`` are fields of a DumpRequest."""
+    return DumpRequest(**request).items(SegmentFile(path), report, check=check)
 
 
 def json_rows(dumped: Rows, deep: bool) -> list[dict[str, Any]]:

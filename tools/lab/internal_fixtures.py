@@ -10,8 +10,9 @@ import tempfile
 from pathlib import Path
 
 from kseg.commands.dump.dump_items import BatchItem
-from kseg.commands.dump.dumped_rows import dump_segment
+from kseg.commands.dump.dumped_rows import DumpRequest
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, REMOTE_LOG_METADATA, TOPICS
+from kseg.format.storage.segment_files import SegmentFile
 from tools.lab import scenes
 from tools.lab.kraft import KraftBroker
 from tools.lab.modern_fixtures import create_topic, save
@@ -71,8 +72,6 @@ def make(out: Path) -> list[Path]:
 
 def _told(broker: KraftBroker) -> int:
     """Records of the tier's metadata."""
-    return sum(
-        item.batch.record_count or 0
-        for item in dump_segment(str(broker.partition(REMOTE_LOG_METADATA) / f"{0:020}.log"))
-        if isinstance(item, BatchItem)
-    )
+    log = SegmentFile(str(broker.partition(REMOTE_LOG_METADATA) / f"{0:020}.log"))
+    items = DumpRequest().items(log, check=False)
+    return sum(item.batch.record_count or 0 for item in items if isinstance(item, BatchItem))

@@ -244,13 +244,6 @@ def at_position(rows: Iterable[Item], position: int | None) -> Iterator[Item]:
             yield row
 
 
-def with_decoder(items: Iterator[Item], decoder: RecordDecoder | None) -> Iterator[Item]:
-    """Return the items; the keys and values of their records are decoded with ``decoder``."""
-    if decoder is None:
-        return items
-    return (replace(item, decoder=decoder) if isinstance(item, RecordsItem) else item for item in items)
-
-
 def first_rows(rows: Iterable[Item], limit: int | None) -> Iterator[Item]:
     """Yield at most ``limit`` rows; file starts and headings don't count."""
     if limit is None:

@@ -278,7 +278,7 @@ def format_range(part: Range) -> Output:
             ) as reader,
         ):
             checks = checks_of(path, reader, report, deep=True)
-            items = request.items_of_reader(part.file, reader, report, checks, buffers)
+            items = request.items_of_reader(part.file, reader, report, checks=checks, buffers=buffers)
             found = _Counted(chain((FileStart(path, reader.name_offset),), items) if part.first else items)
             write(found, out)
             whole = not reader.damaged and reader.position == part.end

@@ -6,20 +6,18 @@ Side files have one row per entry. A ``DumpRequest`` is the same for each file o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from kseg.commands.dump import neighbours
 from kseg.commands.dump.dump_items import (
     BatchItem,
-    DamagedBytes,
     EmptyFile,
     FileStart,
-    Item,
     RecordsItem,
     SegmentItem,
     SideFileItem,
     damaged_bytes,
-    with_decoder,
 )
 from kseg.errors import UsageError
 from kseg.findings import Finding, Report, do_nothing
@@ -38,81 +36,143 @@ from kseg.format.storage.source import open_range, open_source, stored_size
 from kseg.results import Settings
 
 if TYPE_CHECKING:
-    from kseg.commands.dump.neighbours import Neighbours
     from kseg.extras.serialization.record_decoder import RecordDecoder
     from kseg.format.checks.record_set_checks import RecordSetChecks
     from kseg.format.sidefiles.registry import Recognised
 
 #: The latest findings that are kept to explain damaged bytes.
 MAX_FINDINGS_KEPT = 1000
+_ALL = RowFilter()
 
 
-def dump_segment(
-    path: str,
-    *,
-    deep: bool = False,
-    headings: bool = False,
-    keep: RowFilter | None = None,
-    verify_crc: bool = True,
-    report: Report = do_nothing,
-    start: int = 0,
-    end: int | None = None,
-    listed: bool = False,
-    topic: str | None = None,
-    check: bool = False,
-    damaged: bool = False,
-    near: Neighbours | None = None,
-    wrong_crc: bool = False,
-) -> Iterator[SegmentItem]:
-    """Yield the rows of one file, or of its bytes ``start`` to ``end``, a FileStart first.
+@dataclass(frozen=True, slots=True)
+class DumpRequest:
+    """Which rows of segments are dumped: with ``deep`` records, otherwise batches, of which ``keep`` selects some.
 
-    Raises UnreadableError and NotASegmentError.
-
-    A batch with a wrong CRC is a row of a shallow dump; its records are rows only without ``verify_crc``. With
-    ``headings`` a deep dump has each batch before its records, too. ``listed`` is that of open_source, ``topic`` that of
-    RecordsItem. With ``check`` all checks of ``kseg validate`` run, not only those of reading. With ``damaged`` and without
-    ``keep`` the bytes that are not in a batch are items, too. With a range of offsets or times only the bytes are read that
-    can have these rows according to the segment's indexes.
+    A batch with a wrong CRC is a row of a shallow dump; its records are rows only without ``verify_crc``, or with
+    ``wrong_crc`` as far as they can be decoded. With ``headings`` a deep dump has each batch before its records, too. With
+    ``damaged`` and without ``keep`` the bytes that are not in a batch are items, too. ``before`` and ``after`` are the
+    numbers of neighbours of an accepted record. ``decode_as`` is that of ``internal_topic``. ``decoder`` decodes keys and
+    values. ``logs`` has the transactions; without it they are those of ``keep``.
     """
-    wanted = keep or RowFilter()
-    if wanted.selects_records and not deep:
-        raise UsageError("conditions select records: add --deep")
-    if end is None and (size := stored_size(path)) is not None:
-        start, end = byte_range(path, size, wanted)
-        end = None if (start, end) == (0, size) else end
-    source = open_source(path, listed=listed) if end is None else open_range(path, start, end)
-    findings: list[Finding] = []
 
-    def collect(finding: Finding) -> None:
-        findings.append(finding)
-        del findings[:-MAX_FINDINGS_KEPT]
-        report(finding)
+    deep: bool = False
+    keep: RowFilter = _ALL
+    headings: bool = False
+    verify_crc: bool = True
+    wrong_crc: bool = False
+    damaged: bool = False
+    before: int = 0
+    after: int = 0
+    decode_as: str | None = None
+    decoder: RecordDecoder | None = None
+    logs: TransactionLogs | None = None
 
-    with (
-        borrowed() as buffers,
-        SegmentReader(
-            source,
-            report=collect if damaged else report,
-            verify_crc=verify_crc,
-            buffers=buffers,
-            reports_read_error=True,
-        ) as reader,
-    ):
-        yield FileStart(path, reader.name_offset)
-        items = dump_reader(
-            path,
-            reader,
-            report,
-            wanted,
-            deep=deep,
-            headings=headings,
-            topic=topic,
-            checks=checks_of(path, reader, report, deep=deep) if check else None,
-            near=near,
-            wrong_crc=wrong_crc,
-            buffers=buffers,
-        )
-        yield from with_damaged_bytes(items, path, reader, findings) if damaged and wanted == RowFilter() else items
+    def items(
+        self,
+        file: SegmentFile,
+        report: Report = do_nothing,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        check: bool = True,
+    ) -> Iterator[SegmentItem]:
+        """Yield the rows of one file, or of its bytes ``start`` to ``end``, a FileStart first.
+
+        With ``check`` all checks of ``kseg validate`` run, not only those of reading. With a range of offsets or times only
+        the bytes are read that can have these rows according to the segment's indexes. Raises UnreadableError,
+        NotASegmentError, and UsageError if conditions select records and ``deep`` is False.
+        """
+        path, wanted = file.path, self._keep_of(file)
+        if wanted.selects_records and not self.deep:
+            raise UsageError("conditions select records: add --deep")
+        damaged = self.damaged and end is None and wanted == _ALL
+        if end is None and (size := stored_size(path)) is not None:
+            start, end = byte_range(path, size, wanted)
+            end = None if (start, end) == (0, size) else end
+        source = open_source(path, listed=file.listed) if end is None else open_range(path, start, end)
+        findings: list[Finding] = []
+
+        def collect(finding: Finding) -> None:
+            findings.append(finding)
+            del findings[:-MAX_FINDINGS_KEPT]
+            report(finding)
+
+        reported = collect if damaged else report
+        with (
+            borrowed() as buffers,
+            SegmentReader(
+                source, report=reported, verify_crc=self.verify_crc, buffers=buffers, reports_read_error=True
+            ) as reader,
+        ):
+            yield FileStart(path, reader.name_offset)
+            checks = checks_of(path, reader, report, deep=self.deep) if check else None
+            items = self.items_of_reader(file, reader, report, checks=checks, buffers=buffers)
+            yield from _with_damaged_bytes(items, path, reader, findings) if damaged else items
+
+    def counted_items(self, file: SegmentFile, start: int, end: int | None) -> Iterator[SegmentItem]:
+        """Yield items with the same rows as ``items``, without messages and checks, to count them."""
+        return replace(self, headings=False, damaged=False).items(file, do_nothing, start, end, check=False)
+
+    def items_of_reader(
+        self,
+        file: SegmentFile,
+        reader: SegmentReader,
+        report: Report,
+        *,
+        checks: SegmentChecks | None = None,
+        decompression_limit: int = DECOMPRESSION_LIMIT,
+        buffers: Buffers | None = None,
+    ) -> Iterator[SegmentItem]:
+        """Yield the items of ``items`` after the FileStart. Raises UnreadableError and NotASegmentError.
+
+        ``checks`` are run, too. ``decompression_limit`` is the maximum size of one decompressed batch in bytes. ``buffers``
+        are used instead of new ones.
+        """
+        path, wanted, topic = file.path, self._keep_of(file), internal_topic(file.path, self.decode_as)
+        near = neighbours.Neighbours(self.before, self.after) if self.before or self.after else None
+        silent = DeepIterator(limit=decompression_limit)  # the finding about the CRC is reported already
+        opener = DeepIterator(report, limit=decompression_limit, buffers=buffers)
+        for window in reader.windows():
+            if not self.deep:
+                if checks:
+                    checks.check_batches(window)
+                yield from _shallow(path, window, wanted)
+                continue
+            # The reader returns such a batch in a separate window.
+            damaged = self.wrong_crc and window.batches.crc_state[0] == columns.CRC_BAD
+            if damaged:
+                window.batches.selected[0] = 1
+            for chunk in (silent if damaged else opener).chunks(window):
+                if checks and not damaged:
+                    checks.check_records(chunk)
+                found = near.items(path, chunk, wanted) if near else self._deep(path, chunk, wanted, topic)
+                yield from found if self.decoder is None else _decoded(found, self.decoder)
+            if checks:
+                checks.check_batches(window)
+        if checks:
+            checks.finish(reader.position)
+
+    def _deep(self, path: str, chunk: Chunk, wanted: RowFilter, topic: str | None) -> Iterator[BatchItem | RecordsItem]:
+        accepted = wanted.accepted_records(chunk)
+        if not self.headings:
+            for row, kept in accepted:
+                yield RecordsItem(path, chunk, row, kept, topic, search=wanted.search, transactions=wanted.transactions)
+            return
+        kept_of = dict(accepted)
+        for row in range(chunk.first, chunk.stop):
+            if not wanted.accepts_batch(chunk.batches, row):
+                continue
+            if not chunk.resumed:
+                yield _batch_item(path, chunk.window, row, True)
+            if row in kept_of:
+                yield RecordsItem(path, chunk, row, kept_of[row], topic, transactions=wanted.transactions)
+
+    def _keep_of(self, file: SegmentFile) -> RowFilter:
+        """Return the filter of the rows of a segment."""
+        if self.logs is None:
+            return self.keep
+        return self.keep.of_segment(file.path, self.logs.of(file.path, listed=file.listed), self.decoder)
 
 
 def byte_range(path: str, size: int, wanted: RowFilter, *, sealed: bool = False) -> tuple[int, int]:
@@ -123,49 +183,6 @@ def byte_range(path: str, size: int, wanted: RowFilter, *, sealed: bool = False)
     if (wanted.first_offset, wanted.end_offset, wanted.since) == (None, None, None):
         return 0, size
     return index_reader.byte_range(path, size, wanted.first_offset, wanted.end_offset, wanted.since, sealed=sealed)
-
-
-def dump_reader(
-    path: str,
-    reader: SegmentReader,
-    report: Report,
-    wanted: RowFilter,
-    *,
-    deep: bool,
-    headings: bool = False,
-    topic: str | None = None,
-    checks: SegmentChecks | None = None,
-    decompression_limit: int = DECOMPRESSION_LIMIT,
-    near: Neighbours | None = None,
-    wrong_crc: bool = False,
-    buffers: Buffers | None = None,
-) -> Iterator[BatchItem | RecordsItem]:
-    """Yield the items of ``dump_segment`` after the FileStart. Raises UnreadableError and NotASegmentError.
-
-    ``checks`` are run, too. ``decompression_limit`` is the maximum size of one decompressed batch in bytes. ``near`` adds
-    neighbours to the records that the filter accepts. With ``wrong_crc`` a deep dump has the records of batches with a
-    wrong CRC, too, as far as they can be decoded. ``buffers`` are used instead of new ones.
-    """
-    silent = DeepIterator(limit=decompression_limit)  # the finding about the CRC is reported already
-    opener = DeepIterator(report, limit=decompression_limit, buffers=buffers)
-    for window in reader.windows():
-        if not deep:
-            if checks:
-                checks.check_batches(window)
-            yield from _shallow(path, window, wanted)
-            continue
-        # The reader returns such a batch in a separate window.
-        damaged = wrong_crc and window.batches.crc_state[0] == columns.CRC_BAD
-        if damaged:
-            window.batches.selected[0] = 1
-        for chunk in (silent if damaged else opener).chunks(window):
-            if checks and not damaged:
-                checks.check_records(chunk)
-            yield from near.items(path, chunk, wanted) if near else _deep(path, chunk, wanted, headings, topic)
-        if checks:
-            checks.check_batches(window)
-    if checks:
-        checks.finish(reader.position)
 
 
 def checks_of(
@@ -203,28 +220,14 @@ def _batch_item(path: str, window: Window, row: int, heading: bool) -> BatchItem
     return BatchItem(path, record_batch(batches, row), window.view[at : at + batches.size[row]], heading)
 
 
-def _deep(
-    path: str, chunk: Chunk, wanted: RowFilter, headings: bool, topic: str | None
-) -> Iterator[BatchItem | RecordsItem]:
-    accepted = wanted.accepted_records(chunk)
-    if not headings:
-        for row, kept in accepted:
-            yield RecordsItem(path, chunk, row, kept, topic, search=wanted.search, transactions=wanted.transactions)
-        return
-    kept_of = dict(accepted)
-    for row in range(chunk.first, chunk.stop):
-        if not wanted.accepts_batch(chunk.batches, row):
-            continue
-        if not chunk.resumed:
-            yield _batch_item(path, chunk.window, row, True)
-        if row in kept_of:
-            yield RecordsItem(path, chunk, row, kept_of[row], topic, transactions=wanted.transactions)
+def _decoded(items: Iterator[BatchItem | RecordsItem], decoder: RecordDecoder) -> Iterator[BatchItem | RecordsItem]:
+    return (replace(item, decoder=decoder) if isinstance(item, RecordsItem) else item for item in items)
 
 
-def with_damaged_bytes(
-    items: Iterator[BatchItem | RecordsItem], file: str, reader: SegmentReader, findings: Sequence[Finding]
-) -> Iterator[BatchItem | RecordsItem | DamagedBytes]:
-    """Yield the items of ``dump_reader`` with all batches, and between them the bytes that are not in a batch.
+def _with_damaged_bytes(
+    items: Iterator[SegmentItem], file: str, reader: SegmentReader, findings: Sequence[Finding]
+) -> Iterator[SegmentItem]:
+    """Yield the items of ``items_of_reader`` with all batches, and between them the bytes that are not in a batch.
 
     ``findings`` is the growing list of the reader's findings.
     """
@@ -235,65 +238,3 @@ def with_damaged_bytes(
             end = item.batch.position + item.batch.size
         yield item
     yield from damaged_bytes(file, end, reader.position, findings)
-
-
-@dataclass(frozen=True, slots=True)
-class DumpRequest:
-    """Which rows of segments are dumped. The fields but the last three are arguments of ``dump_segment``.
-
-    ``decode_as`` is that of ``internal_topic``. ``decoder`` decodes keys and values. ``logs`` has the transactions.
-    """
-
-    deep: bool
-    keep: RowFilter
-    headings: bool = False
-    verify_crc: bool = True
-    damaged: bool = False
-    decode_as: str | None = None
-    decoder: RecordDecoder | None = None
-    logs: TransactionLogs = field(default_factory=TransactionLogs)
-
-    def items(
-        self, file: SegmentFile, report: Report, start: int = 0, end: int | None = None, *, check: bool = True
-    ) -> Iterator[Item]:
-        """Yield the items of ``dump_segment``, by default with the checks of ``kseg validate``."""
-        dumped = dump_segment(
-            file.path,
-            deep=self.deep,
-            headings=self.headings,
-            keep=self._keep_of(file),
-            verify_crc=self.verify_crc,
-            report=report,
-            start=start,
-            end=end,
-            listed=file.listed,
-            topic=internal_topic(file.path, self.decode_as),
-            check=check,
-            damaged=self.damaged and end is None,
-        )
-        return with_decoder(dumped, self.decoder)
-
-    def counted_items(self, file: SegmentFile, start: int, end: int | None) -> Iterator[Item]:
-        """Yield items with the same rows as ``items``, without messages and checks, to count them."""
-        return replace(self, headings=False, damaged=False).items(file, do_nothing, start, end, check=False)
-
-    def items_of_reader(
-        self, file: SegmentFile, reader: SegmentReader, report: Report, checks: SegmentChecks, buffers: Buffers
-    ) -> Iterator[Item]:
-        """Yield the items of ``dump_reader`` for a reader of a range of a segment."""
-        dumped = dump_reader(
-            reader.name,
-            reader,
-            report,
-            self._keep_of(file),
-            deep=self.deep,
-            headings=self.headings,
-            topic=internal_topic(reader.name, self.decode_as),
-            checks=checks,
-            buffers=buffers,
-        )
-        return with_decoder(dumped, self.decoder)
-
-    def _keep_of(self, file: SegmentFile) -> RowFilter:
-        """Return the filter of the rows of a segment."""
-        return self.keep.of_segment(file.path, self.logs.of(file.path, listed=file.listed), self.decoder)

@@ -5,36 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kseg.commands.dump.dump_items import BatchItem, DamagedBytes, FileStart, Item, RecordsItem, WireRow, damaged_bytes
-from kseg.commands.dump.dumped_rows import checks_of, dump_reader
+from kseg.commands.dump.dump_items import (
+    BatchItem,
+    DamagedBytes,
+    FileStart,
+    Item,
+    RecordsItem,
+    SegmentItem,
+    WireRow,
+    damaged_bytes,
+)
+from kseg.commands.dump.dumped_rows import DumpRequest, checks_of
 from kseg.errors import NotASegmentError
 from kseg.findings import Finding, Report
 from kseg.format.checks.record_set_checks import RecordSetChecks
 from kseg.format.segment.framed_files import ReadSettings, RecordSet, framing
 from kseg.format.segment.records_chunk import batch_row, record_row, unchanged
-from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import local_size, open_source
 from kseg.schema import BATCH_COLUMNS, TRANSACTIONAL, Row
 
 
-def dump_framed(
-    file: SegmentFile,
-    report: Report,
-    keep: RowFilter,
-    *,
-    deep: bool,
-    headings: bool,
-    verify_crc: bool,
-    check: bool = False,
-) -> Iterator[Item]:
+def dump_framed(file: SegmentFile, report: Report, request: DumpRequest, *, check: bool = False) -> Iterator[Item]:
     """Yield the rows of one file by its framing, a FileStart first. Raises UnreadableError and NotASegmentError.
 
     Rows of record sets with a place have the columns of the place; others are like a segment's rows. ``check`` is that of
-    ``dump_segment``.
+    ``DumpRequest.items``.
     """
     assert file.framing
+    deep, verify_crc = request.deep, request.verify_crc
     with open_source(file.path) as source:
         yield FileStart(file.path, None)
         for part in framing(file.framing).walk(source, report, ReadSettings(verify_crc, file.requests)):
@@ -46,7 +46,7 @@ def dump_framed(
             record_set = RecordSetChecks(sent=part.sent)
             checks = checks_of(file.path, reader, judged, deep=deep, record_set=record_set) if check else None
             try:
-                for item in dump_reader(file.path, reader, judged, keep, deep=deep, headings=headings, checks=checks):
+                for item in request.items_of_reader(file, reader, judged, checks=checks):
                     yield from _placed(item, part)
             except NotASegmentError:
                 if not part.place:
@@ -71,7 +71,7 @@ def framed_bytes(
 
     name = str(file.framing)
     kind = framing(name)
-    for item in dump_framed(file, collected, RowFilter(), deep=True, headings=False, verify_crc=verify_crc, check=True):
+    for item in dump_framed(file, collected, DumpRequest(True, verify_crc=verify_crc), check=True):
         if isinstance(item, FileStart):
             yield item
         elif isinstance(item, WireRow) and item.row.get("frame") is None and not _is_inside(item.row, end):
@@ -89,7 +89,7 @@ def _is_inside(row: Row, end: int) -> bool:
 
 def framed_rows(file: SegmentFile, report: Report, *, deep: bool, verify_crc: bool) -> Iterator[Row]:
     """Yield the rows of one file by its framing, with raw bytes. Raises the errors of ``dump_framed``."""
-    for item in dump_framed(file, report, RowFilter(), deep=deep, headings=False, verify_crc=verify_crc):
+    for item in dump_framed(file, report, DumpRequest(deep, verify_crc=verify_crc)):
         if isinstance(item, WireRow):
             yield {"topic": None, "partition": None, **item.row}  # not those of the folder's name
         elif isinstance(item, BatchItem):
@@ -100,12 +100,12 @@ def framed_rows(file: SegmentFile, report: Report, *, deep: bool, verify_crc: bo
             yield from ({**record_row(item.file, record, unchanged), **own} for record in item.records())
 
 
-def _placed(item: BatchItem | RecordsItem, part: RecordSet) -> Iterator[Item]:
+def _placed(item: SegmentItem, part: RecordSet) -> Iterator[Item]:
     if not part.place:
         yield item
     elif isinstance(item, BatchItem):
         yield WireRow(item.file, part.placed_row(batch_row(item.file, item.batch)))
-    else:
+    elif isinstance(item, RecordsItem):
         for record in item.records():
             yield WireRow(item.file, part.placed_row(record_row(item.file, record, unchanged)))
 

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from kseg.commands.dump.dump_items import Item, with_decoder
-from kseg.commands.dump.dumped_rows import dump_reader, dump_segment
-from kseg.commands.dump.neighbours import Neighbours
+from kseg.commands.dump.dump_items import SegmentItem
+from kseg.commands.dump.dumped_rows import DumpRequest
 from kseg.commands.grep.matches import GrepQuery, RecordGrep
 from kseg.commands.grep.text_patterns import MatchClock
 from kseg.extras.serialization import record_decoder
@@ -59,30 +58,15 @@ class GrepRequest:
         """Return the search in a file."""
         return RecordGrep(self.query, self.decoder, topic_partition(file.path)[0], clock)
 
-    def row_filter(self, file: SegmentFile, search: RecordGrep) -> RowFilter:
-        """Return the filter of the rows. Markers of transactions are not searched."""
-        transactions = self.logs.of(file.path, listed=file.listed)
-        limits = self.limits.of_segment(file.path, transactions, self.decoder)
-        return replace(limits, control=False, search=search)
-
-    def items(self, file: SegmentFile, search: RecordGrep, report: Report) -> Iterator[Item]:
+    def items(self, file: SegmentFile, search: RecordGrep, report: Report) -> Iterator[SegmentItem]:
         """Yield the items of a file: the records that match, and their neighbours."""
-        items = dump_segment(
-            file.path,
-            deep=True,
-            keep=self.row_filter(file, search),
-            verify_crc=self.verify_crc,
-            report=report,
-            listed=file.listed,
-            near=Neighbours(self.before, self.after) if self.has_neighbours else None,
-            wrong_crc=True,
-        )
-        return with_decoder(items, self.decoder)
+        request = replace(self._dump(search), before=self.before, after=self.after)
+        return request.items(file, report, check=False)
 
     @contextmanager
     def range_items(
         self, file: SegmentFile, start: int, end: int, search: RecordGrep, report: Report
-    ) -> Iterator[tuple[SegmentReader, Iterator[Item]]]:
+    ) -> Iterator[tuple[SegmentReader, Iterator[SegmentItem]]]:
         """Yield a reader of the batches that begin in bytes ``start`` to ``end``, and the items of their matches."""
         source = open_split(file.path, start, end)
         with (
@@ -91,6 +75,9 @@ class GrepRequest:
                 source, report=report, verify_crc=self.verify_crc, buffers=buffers, reports_read_error=True
             ) as reader,
         ):
-            keep = self.row_filter(file, search)
-            items = dump_reader(file.path, reader, report, keep, deep=True, wrong_crc=True, buffers=buffers)
-            yield reader, with_decoder(items, self.decoder)
+            yield reader, self._dump(search).items_of_reader(file, reader, report, buffers=buffers)
+
+    def _dump(self, search: RecordGrep) -> DumpRequest:
+        """Return the dump of the records that match. Markers of transactions are not searched."""
+        keep = replace(self.limits, control=False, search=search)
+        return DumpRequest(True, keep, verify_crc=self.verify_crc, wrong_crc=True, decoder=self.decoder, logs=self.logs)
