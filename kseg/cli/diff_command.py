@@ -18,7 +18,7 @@ from kseg.cli.outcome import FindingNotes
 from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.diff.comparison import compare
-from kseg.commands.diff.differences import SAME_CONTENT
+from kseg.commands.diff.differences import SAME_CONTENT, Comparison
 from kseg.commands.diff.key_differences import KeyComparison, compare_keys
 from kseg.commands.diff.lacking_records import ExportedRecords, ExportPlace, LackingOffsets, export_lacking
 from kseg.commands.diff.metadata_copies import differences, read_copy
@@ -43,8 +43,8 @@ from kseg.report.diff_keys_report import summary_line as key_summary_line
 from kseg.report.diff_log_dirs import LogDirDiffTotal, summary_line
 from kseg.report.diff_metadata_report import ComparedCopies
 from kseg.report.diff_metadata_report import answer as metadata_answer
-from kseg.report.diff_report import DiffRows, answer, outcome_row
-from kseg.report.formats import DIFF, KEY_DIFF, LOG_DIR_DIFF, METADATA_DIFF, destination, writer
+from kseg.report.diff_report import answer, outcome_row
+from kseg.report.formats import DIFF, KEY_DIFF, LOG_DIR_DIFF, METADATA_DIFF, destination
 from kseg.text import count_of
 
 
@@ -155,7 +155,7 @@ def _note_exported(exported: Sequence[ExportedRecords], folder: str, unread: int
 
 
 def _diff_replicas(a: str, b: str, asked: DiffOptions, export: ExportPlace | None) -> int:
-    lacking = LackingOffsets(asked.allow)
+    lacking, result = LackingOffsets(asked.allow), Comparison()
     notes = FindingNotes(each=asked.verbose)
     left, right = Replica(a, notes), Replica(b, notes)
     files = [*left.files, *right.files]
@@ -163,13 +163,8 @@ def _diff_replicas(a: str, b: str, asked: DiffOptions, export: ExportPlace | Non
     sizes = [local_size(file.path) for file in files]
     known = None if None in sizes else sum(size or 0 for size in sizes)
     with destination(asked.output) as out, progress_bar(known) as progress:
-        write_all = writer(DIFF, asked.format)
-        if asked.columns:
-            write_all = partial(DiffRows, columns=asked.columns, table=asked.format == "table")
-        report = write_all(out, asked.detail)
-        listed = lacking.listed(report.write_difference, asked.limit)
-        result = compare(left, right, listed, shallow=not asked.deep, progress=progress)
-        report.finish(result, left.summary(), right.summary())
+        found = compare(left, right, result, shallow=not asked.deep, progress=progress)
+        asked.write(DIFF, out, lacking.listed(found, asked.limit), result, left, right)
     note_output(asked.output, answer(outcome_row(result, left.summary(), right.summary()), result))
     if export is not None:
         folder = export.folder_of(*(partition_named(a) or (None, None)))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TextIO
 
 from kseg.commands.diff.comparison import truncations
 from kseg.commands.diff.differences import COUNTED, KINDS, VERDICTS, Comparison, Difference, DifferencePlace
-from kseg.commands.diff.replica import ReplicaSummary
+from kseg.commands.diff.replica import Replica, ReplicaSummary
 from kseg.commands.diff.replica_pairs import NOT_COMPARED
 from kseg.report.diff_advice import advice, together_text
-from kseg.report.formats import View
 from kseg.report.ranking import first_text, grouped, times
-from kseg.report.row_formats import RowSet, chosen, write_columns, write_csv, write_jsonl
+from kseg.report.row_formats import RowSet
 from kseg.report.tables import FOLDED, TableColumn, cell_rows, extent, print_cells, print_note, print_text
 from kseg.schema import Column, Row, RowKind, row_maker
 from kseg.text import count_of
@@ -160,64 +158,37 @@ def _together(result: Comparison, a: ReplicaSummary, b: ReplicaSummary) -> Row:
     return row
 
 
-class DiffJsonLines:
-    """Writes one ``kind="difference"`` row per difference and one ``kind="diff"`` row at the end."""
-
-    def __init__(self, out: TextIO, detail: int = 0) -> None:
-        self._out = out
-
-    def write_difference(self, difference: Difference) -> None:
-        write_jsonl([difference_row(difference)], self._out)
-
-    def finish(self, result: Comparison, a: ReplicaSummary, b: ReplicaSummary) -> None:
-        write_jsonl([outcome_row(result, a, b)], self._out)
+def rows(listed: Iterable[Difference], result: Comparison, a: Replica, b: Replica) -> RowSet:
+    """Return the differences, then the outcome. CSV has the differences."""
+    return RowSet.of(_LISTED, _rows(listed, result, a, b))
 
 
-class DiffRows:
-    """Writes the differences as CSV, or as a table of the ``columns``: one row per difference, at the end."""
-
-    def __init__(self, out: TextIO, detail: int = 0, columns: Sequence[str] = (), *, table: bool = False) -> None:
-        self._out = out
-        self._view = View(terminal=out.isatty(), columns=columns)
-        self._write = write_columns if table else write_csv
-        self._found = chosen(RowSet.of(_LISTED, ()), self._view)
-        self._rows: list[Row] = []
-
-    def write_difference(self, difference: Difference) -> None:
-        self._rows.append(difference_row(difference))
-
-    def finish(self, result: Comparison, a: ReplicaSummary, b: ReplicaSummary) -> None:
-        self._write(replace(self._found, rows=self._rows), self._out, self._view)
+def _rows(listed: Iterable[Difference], result: Comparison, a: Replica, b: Replica) -> Iterator[Row]:
+    yield from map(difference_row, listed)
+    yield outcome_row(result, a.summary(), b.summary())
 
 
-class DiffTable:
-    """Writes the verdict, the replicas, what to do, and a table of the first differences.
+def write_table(
+    listed: Iterable[Difference], result: Comparison, a: Replica, b: Replica, out: TextIO, *, detail: int = 0
+) -> None:
+    """Write the verdict, the replicas, what to do, and a table of the first differences.
 
     With ``detail`` 1 each listed difference has a row, with -1 the table of differences is left out.
     """
-
-    def __init__(self, out: TextIO, detail: int = 0) -> None:
-        self._out = out
-        self._detail = detail
-        self._listed: list[Difference] = []
-
-    def write_difference(self, difference: Difference) -> None:
-        self._listed.append(difference)
-
-    def finish(self, result: Comparison, a: ReplicaSummary, b: ReplicaSummary) -> None:
-        row, replicas = outcome_row(result, a, b), []
-        for name, other in (_REPLICAS, _REPLICAS[::-1]):
-            only = sum(count for (_, replica), count in result.lacking.items() if replica == other)
-            replicas.append({"name": name, "damaged": row["damaged_places"][name], "only": only, **row[name]})
-        print_text(self._out, answer(row, result))
-        styled = cell_rows(_REPLICA_COLUMNS, replicas, lambda one: "red" if one["damaged"] else "")
-        print_cells(self._out, _REPLICA_COLUMNS, styled, title="")
-        for text in _as_followers(row, self._detail):
-            print_text(self._out, text)
-        for text in advice(row, result):
-            print_text(self._out, f"What to do: {text}")
-        if self._listed and self._detail >= 0:
-            _print_table(self._listed, result, self._out, len(self._listed) + 1 if self._detail else FOLDED)
+    differences = list(listed)
+    row, replicas = outcome_row(result, a.summary(), b.summary()), []
+    for name, other in (_REPLICAS, _REPLICAS[::-1]):
+        only = sum(count for (_, replica), count in result.lacking.items() if replica == other)
+        replicas.append({"name": name, "damaged": row["damaged_places"][name], "only": only, **row[name]})
+    print_text(out, answer(row, result))
+    styled = cell_rows(_REPLICA_COLUMNS, replicas, lambda one: "red" if one["damaged"] else "")
+    print_cells(out, _REPLICA_COLUMNS, styled, title="")
+    for text in _as_followers(row, detail):
+        print_text(out, text)
+    for text in advice(row, result):
+        print_text(out, f"What to do: {text}")
+    if differences and detail >= 0:
+        _print_table(differences, result, out, len(differences) + 1 if detail else FOLDED)
 
 
 def answer(row: Row, result: Comparison) -> str:

@@ -130,8 +130,8 @@ TIER_CHECK = _rows("problems of tiered storage", "tier_report", rows="check_rows
 CARVING = _kind("carved images", "carve_report", table="write_table", jsonl=JSON_LINES)
 # (name of a rule, or None for all)
 RULES = _kind("rules", "rules_report", text="write_text", jsonl=JSON_LINES, csv=CSV)
-# Written while they are found, with a class of (out, detail).
-DIFF = _kind("differences", "diff_report", rows="", table="DiffTable", jsonl="DiffJsonLines", csv="DiffRows")
+# (differences, result, a, b): ``result`` is complete after the last difference
+DIFF = _rows("differences", "diff_report")
 # (found, total)
 LAG = _rows("lags", "lag_report", html="html.command_pages:write_lag", **{"reset-csv": "write_reset"})
 # (history)

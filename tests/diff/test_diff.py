@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kseg.commands.convert.conversion import convert
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.diff.comparison import compare
-from kseg.commands.diff.differences import Difference
+from kseg.commands.diff.differences import Comparison
 from kseg.commands.diff.replica import Replica
 from kseg.findings import Finding
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
@@ -176,10 +176,10 @@ def test_records_that_compaction_removed_from_one_replica_are_missing_there(tmp_
 @pytest.mark.parametrize("folder", WITH_LOGS, ids=lambda folder: folder.name)
 def test_a_copy_of_what_a_broker_wrote_is_identical(folder: Path) -> None:
     """Wrappers, mixed versions, real holes, empty batches, preallocated tails."""
-    reported: list[Difference] = []
+    outcome = Comparison()
     a, b = (Replica(str(folder), lambda file, finding: None) for _ in "ab")
-    outcome = compare(a, b, reported.append)
-    assert (reported, outcome.verdict) == ([], "identical")
+    assert list(compare(a, b, outcome)) == []
+    assert outcome.verdict == "identical"
     assert outcome.last_common_offset == a.last_offset
 
 
@@ -305,7 +305,8 @@ def test_every_damaged_fixture_can_be_compared(shallow: bool) -> None:
     for segment in logs:
         for pair in ((segment, segment), (segment, PLAIN), (PLAIN, segment)):
             a, b = (Replica(str(path), lambda file, finding: None) for path in pair)
-            outcome = compare(a, b, lambda difference: None, shallow=shallow)
+            outcome = Comparison()
+            list(compare(a, b, outcome, shallow=shallow))
             if pair == (segment, segment):
                 assert (outcome.verdict, outcome.counts) == ("damaged" if a.damage else "identical", {}), segment
 
@@ -322,13 +323,14 @@ def test_a_comparison_that_fails_leaves_no_file_open(tmp_path: Path) -> None:
     """Protects against open files that only the garbage collector closes later."""
     other = log(range(40), values=dict.fromkeys(range(0, 40, 2), b"x"))
     replicas = [Replica(str(write(tmp_path / name, batches)), ignored) for name, batches in (("a", BASE), ("b", other))]
-
-    def fail(difference: Difference) -> None:
-        raise KeyboardInterrupt
-
     before = os.listdir("/dev/fd")
+
+    def fail() -> None:
+        for _ in compare(replicas[0], replicas[1], Comparison()):
+            raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
-        compare(replicas[0], replicas[1], fail)
+        fail()
     assert not replicas[0].finished
     assert os.listdir("/dev/fd") == before
 
@@ -373,8 +375,8 @@ def test_any_two_replicas_differ_as_their_records_do(
     """The merge reports for each offset the same as a comparison of two dictionaries, however batches overlap."""
     folder = tmp_path_factory.getbasetemp()
     a, b = _replica(folder / "a.log", left, left_cuts), _replica(folder / "b.log", right, right_cuts)
-    reported: list[Difference] = []
-    outcome = compare(a, b, reported.append)
+    outcome = Comparison()
+    reported = list(compare(a, b, outcome))
     both = left.keys() & right.keys()
     contents = {offset for offset in both if left[offset] != right[offset]}
     alone = {"b": left.keys() - right.keys(), "a": right.keys() - left.keys()}

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kseg.commands.diff.comparison import compare
+from kseg.commands.diff.differences import Comparison
 from kseg.commands.diff.replica import Replica
-from kseg.report.diff_report import DiffJsonLines
+from kseg.report.diff_report import rows
+from kseg.report.row_formats import write_jsonl
 
 if TYPE_CHECKING:
     from tools.lab.kraft import KraftBroker
@@ -31,13 +33,11 @@ SHARED, ONLY_OLD_LEADER, ONLY_NEW_LEADER = 300, 40, 25
 
 
 def outcome(a: Path, b: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    out = io.StringIO()
-    writer = DiffJsonLines(out)
+    out, result = io.StringIO(), Comparison()
     left, right = (Replica(str(path), lambda file, finding: None) for path in (a, b))
-    result = compare(left, right, writer.write_difference)
-    writer.finish(result, left.summary(), right.summary())
-    *rows, last = map(json.loads, out.getvalue().splitlines())
-    return rows, last
+    write_jsonl(rows(compare(left, right, result), result, left, right), out)
+    *found, last = map(json.loads, out.getvalue().splitlines())
+    return found, last
 
 
 def produce(bootstrap: str, count: int, text: str, acks: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kseg.commands.diff.comparison import compare
-from kseg.commands.diff.differences import Difference
+from kseg.commands.diff.differences import Comparison, Difference
 from kseg.commands.diff.replica import Replica
 from kseg.errors import KsegError
 from kseg.findings import Finding
@@ -27,10 +27,11 @@ def outcome(a: Path, b: Path, shallow: bool = False) -> Any:
     """Return everything that a comparison reports."""
     findings: list[tuple[str, str, Finding]] = []
     found: list[Difference] = []
+    result = Comparison()
     try:
         left = Replica(str(a), lambda file, finding: findings.append(("a", file, finding)))
         right = Replica(str(b), lambda file, finding: findings.append(("b", file, finding)))
-        result = compare(left, right, found.append, shallow=shallow)
+        found += compare(left, right, result, shallow=shallow)
     except KsegError as error:
         return str(error)
     ends = [

@@ -9,7 +9,7 @@ place, or in the middle.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 
@@ -24,36 +24,35 @@ from kseg.format.record.layout import CODEC_MASK, LOG_APPEND_TIME
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 
-#: Called with each difference, in offset order.
-OnDifference = Callable[[Difference], None]
-
 
 def compare(
-    a: Replica, b: Replica, on_difference: OnDifference, *, shallow: bool = False, progress: Progress = do_nothing
-) -> Comparison:
-    """Compare two whole replicas; with ``shallow`` by headers and CRCs only. Raises KsegError if one cannot be read.
+    a: Replica, b: Replica, result: Comparison, *, shallow: bool = False, progress: Progress = do_nothing
+) -> Iterator[Difference]:
+    """Yield the differences of two whole replicas in offset order; with ``shallow`` by headers and CRCs only.
 
-    Both are closed.
+    ``result`` is complete after the last one. Both replicas are closed. Raises KsegError if one cannot be read.
     """
     a.progress = b.progress = progress
     b.other = a
-    merge = _Merge(a, b, on_difference, shallow=shallow)
+    merge = _Merge(a, b, result, shallow=shallow)
     with closing(a), closing(b):
         while a.more() & b.more():
             merge.find_unread()
             if merge.skip_same_batches() or merge.skip_one_only() or merge.skip_empty_batches():
-                continue
-            if shallow:
+                pass
+            elif shallow:
                 merge.skip_unopened()
             else:
-                merge.compare_records_of_group()
+                yield from merge.compare_records_of_group()
+            yield from merge.complete()
         while a.more() | b.more():
             merge.find_unread()
             merge.skip_tail()
+            yield from merge.complete()
         merge.find_unread()
     merge.flush()
-    merge.result.damage = a.damage + b.damage
-    return merge.result
+    result.damage = a.damage + b.damage
+    yield from merge.complete()
 
 
 def truncations(a: ReplicaSummary, b: ReplicaSummary) -> dict[str, int | None]:
@@ -64,12 +63,12 @@ def truncations(a: ReplicaSummary, b: ReplicaSummary) -> dict[str, int | None]:
 class _Merge:
     """The state of a comparison: two cursors, and the difference that may still be extended."""
 
-    def __init__(self, a: Replica, b: Replica, on_difference: OnDifference, *, shallow: bool) -> None:
+    def __init__(self, a: Replica, b: Replica, result: Comparison, *, shallow: bool) -> None:
         self._shallow = shallow
         self.a = a
         self.b = b
-        self.result = Comparison()
-        self._on_difference = on_difference
+        self.result = result
+        self._complete: list[Difference] = []
         self._pending: Difference | None = None
         self._last = 0
         self._count = 0
@@ -216,8 +215,11 @@ class _Merge:
             while replica.more() and replica.low <= last:
                 replica.advance()
 
-    def compare_records_of_group(self) -> None:
-        """Compare the records of overlapping batches until both replicas are between batches again."""
+    def compare_records_of_group(self) -> Iterator[Difference]:
+        """Compare the records of overlapping batches until both replicas are between batches again.
+
+        Yields the differences that are complete: a group can be as long as the log.
+        """
         a, b = self.a, self.b
         low = min(a.low, b.low)
         how = _how_they_differ(a.batches, a.row, b.batches, b.row)
@@ -236,6 +238,7 @@ class _Merge:
                 self._catch_up(a, b)
             elif b.opened:
                 self._catch_up(b, a)
+            yield from self.complete()
         if before == self.result.counts:
             high = max(a.last_offset or 0, b.last_offset or 0)
             of_a, of_b = a.batch_count - first_of_a, b.batch_count - first_of_b
@@ -326,8 +329,13 @@ class _Merge:
         if kind == "content" and result.first_difference is None:
             result.first_difference = self._pending
 
+    def complete(self) -> Iterable[Difference]:
+        """Return the differences that are complete since the last call."""
+        found, self._complete = self._complete, []
+        return found
+
     def flush(self) -> None:
-        """Report the pending difference: it is complete."""
+        """Complete the pending difference."""
         pending, self._pending = self._pending, None
         if pending is None:
             return
@@ -336,7 +344,7 @@ class _Merge:
         if complete.kind == "damaged" and place is not None:
             found = ReadableRange(complete.first_offset, self._last, self._count, place.file, place.position)
             self.result.union.add_readable("b" if complete.lacking == "a" else "a", found)
-        self._on_difference(complete)
+        self._complete.append(complete)
 
 
 def _place(replica: Replica) -> DifferencePlace | None:

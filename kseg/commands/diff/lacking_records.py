@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
@@ -51,17 +51,14 @@ class LackingOffsets:
         self.first.append(0)
         self.last.append(_LARGEST_OFFSET)
 
-    def listed(self, report: Callable[[Difference], object], limit: int) -> Callable[[Difference], None]:
-        """Return a function that adds each difference, and reports the first ``limit`` of each kind."""
+    def listed(self, differences: Iterable[Difference], limit: int) -> Iterator[Difference]:
+        """Add each difference, and yield the first ``limit`` of each kind."""
         seen: Counter[str] = Counter()
-
-        def keep(difference: Difference) -> None:
-            self.add(difference)
-            seen[difference.kind] += 1
-            if seen[difference.kind] <= limit:
-                report(difference)
-
-        return keep
+        for one in differences:
+            self.add(one)
+            seen[one.kind] += 1
+            if seen[one.kind] <= limit:
+                yield one
 
     def meets(self, first: int, last: int) -> bool:
         """Return whether some of the offsets from ``first`` to ``last`` belong to a range."""

@@ -103,16 +103,14 @@ def compare_pair(pair: PartitionPair, limit: int, shallow: bool, export: ExportP
     """
     assert pair.a is not None
     assert pair.b is not None
-    differences: list[Difference] = []
-    collected = _Findings()
+    collected, result = _Findings(), Comparison()
     lacking = LackingOffsets(export.accepted if export else ())
-    keep = lacking.listed(differences.append, limit)
     try:
         first, second = stored_topic_id(pair.a), stored_topic_id(pair.b)
         if first and second and first != second:
             return PairOutcome(pair, OTHER_TOPIC, f"the topic ids are {first} and {second}")
         a, b = Replica(pair.a, collected), Replica(pair.b, collected)
-        result = compare(a, b, keep, shallow=shallow, progress=add_progress)
+        differences = [*lacking.listed(compare(a, b, result, shallow=shallow, progress=add_progress), limit)]
         exported = None
         if export is not None:
             exported = export_lacking(pair.a, lacking, export.folder_of(pair.topic, pair.partition))
