@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from typing import TextIO
 
 import click
 
@@ -17,6 +15,7 @@ from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import DetailOptions, command
 from kseg.commands.repair import replicated_log_dirs, several_replicas
 from kseg.commands.repair.repair import repair as run
+from kseg.commands.repair.repair_losses import LostRange
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.errors import UsageError
 from kseg.findings import Policy
@@ -26,9 +25,10 @@ from kseg.format.storage.naming import METADATA_FOLDER
 from kseg.format.storage.segment_files import check_exists, find_segments, total_size, without_unused
 from kseg.format.storage.source import is_metadata_log
 from kseg.remedies import METADATA_LOG
-from kseg.report.formats import REPAIR, destination, writer
+from kseg.report.formats import REPAIR, destination
 from kseg.report.ranking import some_text
 from kseg.report.repair_report import summary_line
+from kseg.report.spool import Spool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,21 +84,19 @@ def repair(asked: RepairOptions) -> int:
     _check_report(output, sources, target)
     sources = tuple(without_unused(sources))
     size = sum(total_size(find_segments(source)) or 0 for source in sources)
-    with destination(output) as out, progress_bar(size) as progress:
-        sink = _ReportSink(out)
-        report = writer(REPAIR, asked.format)(sink, asked.detail)
-        if len(sources) > 1:
-            log_dirs = _are_log_dirs(sources)
-            repair_all = replicated_log_dirs.repair_log_dirs if log_dirs else several_replicas.repair_replicas
-            merged = repair_all(sources, target, plan, report.add, progress, asked.prefer)
-            result = merged.repaired
-            report.add_replicas(merged)
-            click.get_current_context().meta[INPUTS] = []  # of a segment of zeros, another replica has the content
-        else:
-            result = run(sources[0], target, plan, report.add, progress)
-        report.finish(result, plan)
+    with destination(output) as out, closing(Spool[LostRange]()) as changes:
+        with progress_bar(size) as progress:
+            if len(sources) > 1:
+                log_dirs = _are_log_dirs(sources)
+                repair_all = replicated_log_dirs.repair_log_dirs if log_dirs else several_replicas.repair_replicas
+                result = repair_all(sources, target, plan, changes.add, progress, asked.prefer)
+                click.get_current_context().meta[INPUTS] = []  # of a segment of zeros, another replica has the content
+            else:
+                result = run(sources[0], target, plan, changes.add, progress)
+        # A full disk or a closed pipe does not end the repair: it is done.
         with guard_stdout() if output in (None, "-") else nullcontext():
-            sink.finish()
+            asked.write(REPAIR, out, changes, result, plan)
+            out.flush()
     note_output(output, summary_line(result))
     if result.left_out:
         note(f"not copied: {', '.join(result.left_out) if asked.verbose else some_text(result.left_out)}")
@@ -172,31 +170,3 @@ def _check_report(output: str | None, sources: tuple[str, ...], target: str | No
         common.check_outputs(*sources, *(() if target is None else (target,)))
     except UsageError:
         raise UsageError(f"-o {output}: the report would be in DST or replace it: give another FILE") from None
-
-
-class _ReportSink(io.TextIOBase):
-    """Buffers write errors of the report, so that a full disk or a closed pipe does not end the repair."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._error: OSError | None = None
-
-    def write(self, text: str) -> int:
-        if self._error is None:
-            try:
-                self._out.write(text)
-            except OSError as error:
-                self._error = error
-        return len(text)
-
-    def isatty(self) -> bool:
-        return self._out.isatty()
-
-    def fileno(self) -> int:
-        return self._out.fileno()
-
-    def finish(self) -> None:
-        """Flush the report. Raises OSError if a write failed."""
-        if self._error is not None:
-            raise self._error
-        self._out.flush()

@@ -146,8 +146,8 @@ KEY_DIFF = _rows("differences of keys", "diff_keys_report")
 METADATA_DIFF = _rows("differences of metadata", "diff_metadata_report")
 # (partitions, lines)
 PIPELINE = _rows("runs of a pipeline", "pipeline_report", prometheus="prometheus:write_pipeline")
-# Written while they are found, with a class of (out).
-REPAIR = _kind("repairs", "repair_report", rows="", text="RepairText", jsonl="RepairJsonLines")
+# (changes, result, plan)
+REPAIR = _kind("repairs", "repair_report", text="write_text", jsonl=JSON_LINES)
 
 
 def check_format(kind: ResultKind, name: str) -> None:
@@ -178,7 +178,8 @@ def write(
         found = selected(imported(kind.rows)(*results), view)
         imported(COLUMNS if name == "table" else kind.writers[name])(found, out, view)
         return
-    write_in = writer(kind, name)
+    check_format(kind, name)
+    write_in: Callable[..., Any] = imported(kind.writers[name])
     if run is not None and name in _WITH_RUN:
         write_in = partial(write_in, run=run())
     if detail is not None and name in ("table", "text"):
@@ -188,13 +189,6 @@ def write(
         write_in(imported(kind.rows)(*results, *views), out, view or View(terminal=out.isatty()))
     else:
         write_in(*results, out, *views)
-
-
-def writer(kind: ResultKind, name: str) -> Callable[..., Any]:
-    """Import and return the writer of a format. Raises UsageError if the kind does not have the format."""
-    check_format(kind, name)
-    found: Callable[..., Any] = imported(kind.writers[name])
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from kseg.commands.repair.repair_losses import (
     DuplicateBatch,
@@ -16,14 +17,10 @@ from kseg.commands.repair.repair_losses import (
 )
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.report.ranking import MOST_ROWS, fold, grouped, some_text, times
-from kseg.report.row_formats import TextOutput, write_jsonl
 from kseg.report.spool import Spool
 from kseg.report.tables import TableColumn, cell_rows, print_cells, print_text
-from kseg.schema import Column, RowKind, names_of
+from kseg.schema import Column, Row, RowKind, names_of
 from kseg.text import count_of, inclusive_range
-
-if TYPE_CHECKING:
-    from kseg.commands.repair.several_replicas import MergeResult
 
 _RANGE = (
     Column("file", "text", "the source"),
@@ -112,82 +109,69 @@ _WORDS = {
 _MOST_SEGMENTS = 8
 
 
-class RepairText:
-    """The report as text: the summary, a line per lost or corrected range, and one per file that is not copied whole.
+def write_text(
+    changes: Spool[LostRange], result: RepairResult, plan: RepairPlan, out: TextIO, *, detail: int = 0
+) -> None:
+    """Write the summary, a line per lost or corrected range, and one per file that is not copied whole.
 
     Many ranges are a row for each rule. With ``detail`` 1 each range and each file has a line, with -1 only the summary is
-    written. The summary comes first, so the ranges are kept until the end.
+    written.
     """
+    print_text(out, summary_line(result))
+    _write_replicas(result, out, detail)
+    groups: dict[tuple[str, str], _Group] = {}
+    for what in _shown(changes, detail):
+        groups.setdefault((_kind(what), what.rule), _Group(what)).add(what)
+    count = sum(group.places for group in groups.values())
+    if detail > 0 or count <= MOST_ROWS:
+        for what in _shown(changes, detail):
+            place = f"{_WORDS[_kind(what)]:9} {what.file}: {_place(what)}"
+            print_text(out, f"{place}: {what.rule}: {what.why}")
+    else:
+        folded = fold(sorted(groups.values(), key=lambda group: group.key), lambda group: group.key)
+        print_cells(out, _COLUMNS, cell_rows(_COLUMNS, folded), title="")
+    changed = [
+        one for one in result.segments
+        if detail > 0 or one.dropped or one.lost_bytes or one.mended or one.salvaged or one.zeros
+    ]  # fmt: skip
+    many = detail == 0 and len(changed) > _MOST_SEGMENTS
+    for one in [] if many or detail < 0 else changed if len(result.segments) > 1 else result.segments:
+        print_text(out, f"{one.source if plan.dry_run or not one.target else one.target}: {_counts(one, plan)}")
+    if many or (detail == 0 and count > MOST_ROWS):
+        print_text(out, f"-v lists each place and each of the {count_of(len(changed), 'changed segment')}")
+    if len(result.segments) > 1:
+        worst = max(result.segments, key=lambda one: one.lost_bytes)
+        named = f"; the worst: {worst.source}" if worst.lost_bytes else ""
+        print_text(out, f"total: {_counts(_total(result), plan)}{named}")
 
-    def __init__(self, out: TextIO, detail: int = 0) -> None:
-        self._out = out
-        self._detail = detail
-        self._spool = Spool[LostRange]()
-        self._groups: dict[tuple[str, str], _Group] = {}
-        self._count = 0
-        self._merged: MergeResult | None = None
 
-    def add(self, what: LostRange) -> None:
-        if self._detail >= 0 and not isinstance(what, OffsetGap):
-            self._spool.add(what)
-            self._count += 1
-            self._groups.setdefault((_kind(what), what.rule), _Group(what)).add(what)
+def _shown(changes: Spool[LostRange], detail: int) -> Iterator[LostRange]:
+    return (what for what in changes.again() if detail >= 0 and not isinstance(what, OffsetGap))
 
-    def add_replicas(self, merged: MergeResult) -> None:
-        self._merged = merged
 
-    def _write_replicas(self, merged: MergeResult) -> None:
-        """Write which replica each range is from, of many ranges only how many are from each replica."""
-        excluded = [*merged.truncated.items()]
-        if self._detail <= 0 and len(excluded) > MOST_ROWS:
-            count = count_of(len(excluded), "replica")
-            print_text(self._out, f"{count} with another history, which leader epochs exclude; the first:")
-            excluded = excluded[:1]
-        for file, offset in excluded:
-            text = f"{file}: from offset {offset} on it has another history, which leader epochs exclude"
-            print_text(self._out, text)
-        if self._detail < 0:
-            return
-        if self._detail > 0 or len(merged.taken) <= MOST_ROWS:
-            for one in merged.taken:
-                also = f"; the same in {', '.join(one.also_in)}" if one.also_in else ""
-                batches = count_of(one.batches, "batch")
-                offsets = inclusive_range("offset", one.offset, one.last_offset)
-                print_text(self._out, f"{offsets} from {one.file}: {batches}{also}")
-            return
-        many = len({one.file for one in merged.taken}) > MOST_ROWS
-        places = grouped(merged.taken, lambda one: os.path.dirname(one.file) if many else one.file)
-        for place, own in places.items():
-            batches = count_of(sum(one.batches for one in own), "batch")
-            print_text(self._out, f"{batches} in {count_of(len(own), 'range')} from {place} (-v lists them)")
-
-    def finish(self, result: RepairResult, plan: RepairPlan) -> None:
-        print_text(self._out, summary_line(result))
-        if self._merged is not None:
-            self._write_replicas(self._merged)
-        if self._detail > 0 or self._count <= MOST_ROWS:
-            for what in self._spool.again():
-                place = f"{_WORDS[_kind(what)]:9} {what.file}: {_place(what)}"
-                print_text(self._out, f"{place}: {what.rule}: {what.why}")
-        else:
-            groups = fold(sorted(self._groups.values(), key=lambda group: group.key), lambda group: group.key)
-            print_cells(self._out, _COLUMNS, cell_rows(_COLUMNS, groups), title="")
-        self._spool.close()
-        changed = [
-            one for one in result.segments
-            if self._detail > 0 or one.dropped or one.lost_bytes or one.mended or one.salvaged or one.zeros
-        ]  # fmt: skip
-        many = self._detail == 0 and len(changed) > _MOST_SEGMENTS
-        for one in [] if many or self._detail < 0 else changed if len(result.segments) > 1 else result.segments:
-            print_text(
-                self._out, f"{one.source if plan.dry_run or not one.target else one.target}: {_counts(one, plan)}"
-            )
-        if many or (self._detail == 0 and self._count > MOST_ROWS):
-            print_text(self._out, f"-v lists each place and each of the {count_of(len(changed), 'changed segment')}")
-        if len(result.segments) > 1:
-            worst = max(result.segments, key=lambda one: one.lost_bytes)
-            named = f"; the worst: {worst.source}" if worst.lost_bytes else ""
-            print_text(self._out, f"total: {_counts(_total(result), plan)}{named}")
+def _write_replicas(result: RepairResult, out: TextIO, detail: int) -> None:
+    """Write which replica each range is from, of many ranges only how many are from each replica."""
+    excluded, taken = result.truncated, result.taken
+    if detail <= 0 and len(excluded) > MOST_ROWS:
+        count = count_of(len(excluded), "replica")
+        print_text(out, f"{count} with another history, which leader epochs exclude; the first:")
+        excluded = excluded[:1]
+    for file, offset in excluded:
+        print_text(out, f"{file}: from offset {offset} on it has another history, which leader epochs exclude")
+    if detail < 0:
+        return
+    if detail > 0 or len(taken) <= MOST_ROWS:
+        for one in taken:
+            also = f"; the same in {', '.join(one.also_in)}" if one.also_in else ""
+            batches = count_of(one.batches, "batch")
+            offsets = inclusive_range("offset", one.offset, one.last_offset)
+            print_text(out, f"{offsets} from {one.file}: {batches}{also}")
+        return
+    many = len({one.file for one in taken}) > MOST_ROWS
+    places = grouped(taken, lambda one: os.path.dirname(one.file) if many else one.file)
+    for place, own in places.items():
+        batches = count_of(sum(one.batches for one in own), "batch")
+        print_text(out, f"{batches} in {count_of(len(own), 'range')} from {place} (-v lists them)")
 
 
 class _Group:
@@ -284,22 +268,15 @@ def _total(result: RepairResult) -> SegmentRepair:
     return SegmentRepair("", "", **counts)
 
 
-class RepairJsonLines:
-    """The report as JSON Lines: one row per loss or correction, a "segment" per file, a "summary"."""
-
-    def __init__(self, out: TextOutput, detail: int = 0) -> None:
-        self._out = out
-
-    def add(self, what: LostRange) -> None:
-        write_jsonl((_PARTIAL if isinstance(what, PartlyKeptBatch) else _CHANGE).rows([what]), self._out)
-
-    def add_replicas(self, merged: MergeResult) -> None:
-        write_jsonl(_TAKEN.rows(merged.taken), self._out)
-        rows = ({"kind": "truncated", "file": file, "offset": offset} for file, offset in merged.truncated.items())
-        write_jsonl(_TRUNCATED.rows(rows), self._out)
-
-    def finish(self, result: RepairResult, plan: RepairPlan) -> None:
-        dry_run = {"target": None} if plan.dry_run else {}
-        write_jsonl((_SEGMENT.maker()(one) | dry_run for one in result.segments), self._out)
-        counts = {"files": len(result.segments), "missing": len(result.missing), **asdict(_total(result))}
-        write_jsonl([_SUMMARY.maker()(counts)], self._out)
+def rows(changes: Spool[LostRange], result: RepairResult, plan: RepairPlan) -> Iterator[Row]:
+    """Yield a row per loss or correction, a "segment" per file, and a "summary"."""
+    for what in changes.again():
+        yield from (_PARTIAL if isinstance(what, PartlyKeptBatch) else _CHANGE).rows([what])
+    yield from _TAKEN.rows(result.taken)
+    yield from _TRUNCATED.rows(
+        {"kind": "truncated", "file": file, "offset": offset} for file, offset in result.truncated
+    )
+    dry_run = {"target": None} if plan.dry_run else {}
+    yield from (_SEGMENT.maker()(one) | dry_run for one in result.segments)
+    counts = {"files": len(result.segments), "missing": len(result.missing), **asdict(_total(result))}
+    yield _SUMMARY.maker()(counts)

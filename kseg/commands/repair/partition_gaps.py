@@ -8,7 +8,16 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from kseg.commands.repair.repair_losses import LostOffsets, SegmentRepair, message
+from kseg.commands.repair.repair_losses import (
+    LostOffsets,
+    LostRange,
+    ReportLine,
+    SegmentRepair,
+    all_lost,
+    message,
+    no_batch,
+    reached,
+)
 from kseg.format.checks import repeated_keys
 from kseg.format.checks.compaction_evidence import COMPACTED_TOPICS, CompactionEvidence, orphan_within
 from kseg.format.checks.offset_checks import gap_finding
@@ -107,3 +116,34 @@ class PartitionGaps:
             return False, f"{deleted} is there"
         orphan = orphan_within(str(self._partition.path), self._orphans, gap.first, gap.last)
         return self._evidence.explain(gap.first, gap.last, gap.base, orphan, zeros=gap.zeros)
+
+
+def report_lost_end(last: SegmentRepair, end: int, snapshots: int, indexed: int, report: ReportLine) -> None:
+    """Report the offsets after the last batch that side files prove, but those of lost ranges at the end.
+
+    ``end`` is the log end of the result, ``snapshots`` that of producer snapshots, ``indexed`` that of the indexes. A broker
+    that truncates a log removes the snapshots after its end (``ProducerStateManager.truncateAndReload``).
+    """
+    end, proved = max(end, last.lost_end), max(snapshots, indexed)
+    if proved <= end:
+        return
+    begin = last.bytes_before - last.zeros
+    why = reached(proved) if snapshots == proved else reached(proved, "its indexes show")
+    report(LostRange(last.source, begin, last.bytes_before, end, proved - 1, "lost-bytes", why))
+    last.lost_ranges, last.lost_to = last.lost_ranges + 1, last.bytes_before
+    if last.first_lost_offset is None:
+        last.first_lost_offset = end
+
+
+def report_emptied(empty: SegmentRepair, base: int, end: int, ceiling: int | None, report: ReportLine) -> None:
+    """Report the loss of an empty segment whose side files prove that the log reached ``end``, and add it to ``empty``.
+
+    ``ceiling`` is the first offset of the next segment, None for the last one.
+    """
+    if end <= base:
+        return
+    why = no_batch(end)
+    last = end - 1 if ceiling is None else max(end, ceiling) - 1
+    lost = all_lost(Path(empty.source), (base, last), why, report)
+    empty.lost_ranges, empty.lost_to, empty.lost_end = lost.lost_ranges, empty.bytes_before, lost.lost_end
+    empty.first_lost_offset = lost.first_lost_offset

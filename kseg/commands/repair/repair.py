@@ -12,13 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from kseg.commands.repair.kept_batches import unplaced_path
+from kseg.commands.repair.partition_gaps import report_emptied, report_lost_end
 from kseg.commands.repair.repair_losses import (
     RepairResult,
     ReportLine,
     SegmentRepair,
     all_lost,
-    report_emptied,
-    report_lost_end,
 )
 from kseg.commands.repair.repaired_checkpoints import write_log_starts
 from kseg.commands.repair.repaired_partition import PartitionRepair

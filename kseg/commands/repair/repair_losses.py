@@ -176,6 +176,20 @@ class SegmentRepair:
 
 
 @dataclass(slots=True)
+class TakenRange:
+    """Offsets of the result that were taken from one replica, ``file``; ``also_in`` have the same batches."""
+
+    kind: ClassVar[str] = "taken"
+
+    file: str
+    offset: int
+    last_offset: int
+    batches: int
+    bytes: int
+    also_in: tuple[str, ...]
+
+
+@dataclass(slots=True)
 class RepairResult:
     """The result of a repair.
 
@@ -186,6 +200,9 @@ class RepairResult:
     of aborted transactions that the source lacks: a broker does not notice that. ``renamed`` segments had a wrong name.
     ``unknown`` are segments of zeros, of which nothing shows whether they had records. ``uncertain_transactions`` has one
     line per transaction whose outcome a lost marker can have changed, ``unread`` one per replica that cannot be read.
+
+    Of several replicas, ``taken`` are the ranges of the result's batches in offset order. ``truncated`` are the replicas
+    with the offset from which on their batches belong to another history and are not used.
     """
 
     segments: list[SegmentRepair] = field(default_factory=list)
@@ -199,6 +216,8 @@ class RepairResult:
     unknown: list[str] = field(default_factory=list)
     uncertain_transactions: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    taken: list[TakenRange] = field(default_factory=list)
+    truncated: list[tuple[str, int]] = field(default_factory=list)
 
     def add(self, other: RepairResult) -> None:
         """Add the result of another partition."""
@@ -349,37 +368,6 @@ def no_batch(end: int) -> str:
 def reached(end: int, shown: str = "a producer snapshot shows") -> str:
     """Return the evidence for lost offsets before the log end ``end``."""
     return f"{shown} that the log reached offset {end - 1}"
-
-
-def report_lost_end(last: SegmentRepair, end: int, snapshots: int, indexed: int, report: ReportLine) -> None:
-    """Report the offsets after the last batch that side files prove, but those of lost ranges at the end.
-
-    ``end`` is the log end of the result, ``snapshots`` that of producer snapshots, ``indexed`` that of the indexes. A broker
-    that truncates a log removes the snapshots after its end (``ProducerStateManager.truncateAndReload``).
-    """
-    end, proved = max(end, last.lost_end), max(snapshots, indexed)
-    if proved <= end:
-        return
-    begin = last.bytes_before - last.zeros
-    why = reached(proved) if snapshots == proved else reached(proved, "its indexes show")
-    report(LostRange(last.source, begin, last.bytes_before, end, proved - 1, "lost-bytes", why))
-    last.lost_ranges, last.lost_to = last.lost_ranges + 1, last.bytes_before
-    if last.first_lost_offset is None:
-        last.first_lost_offset = end
-
-
-def report_emptied(empty: SegmentRepair, base: int, end: int, ceiling: int | None, report: ReportLine) -> None:
-    """Report the loss of an empty segment whose side files prove that the log reached ``end``, and add it to ``empty``.
-
-    ``ceiling`` is the first offset of the next segment, None for the last one.
-    """
-    if end <= base:
-        return
-    why = no_batch(end)
-    last = end - 1 if ceiling is None else max(end, ceiling) - 1
-    lost = all_lost(Path(empty.source), (base, last), why, report)
-    empty.lost_ranges, empty.lost_to, empty.lost_end = lost.lost_ranges, empty.bytes_before, lost.lost_end
-    empty.first_lost_offset = lost.first_lost_offset
 
 
 def all_lost(source: Path, missing_range: tuple[int, int | None], why: str, report: ReportLine) -> SegmentRepair:

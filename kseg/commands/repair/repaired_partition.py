@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kseg.commands.repair.kept_batches import UnplacedBatches, append_unplaced, unplaced_path
 from kseg.commands.repair.lost_markers import EndedTransactions
-from kseg.commands.repair.partition_gaps import PartitionGaps
+from kseg.commands.repair.partition_gaps import PartitionGaps, report_emptied, report_lost_end
 from kseg.commands.repair.repair_losses import (
     CorrectedBatch,
     LostRange,
@@ -20,8 +20,6 @@ from kseg.commands.repair.repair_losses import (
     SegmentRepair,
     all_lost,
     no_batch,
-    report_emptied,
-    report_lost_end,
 )
 from kseg.commands.repair.repaired_checkpoints import EpochEvidence, log_end
 from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment

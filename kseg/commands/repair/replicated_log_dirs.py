@@ -10,7 +10,7 @@ from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repair_losses import RepairResult, ReportLine
 from kseg.commands.repair.repaired_checkpoints import write_log_starts
 from kseg.commands.repair.repaired_segment import RepairPlan
-from kseg.commands.repair.several_replicas import ONE_COPY, MergeResult, check_settings, repair_replicas
+from kseg.commands.repair.several_replicas import ONE_COPY, check_settings, repair_replicas
 from kseg.errors import KsegError
 from kseg.findings import do_nothing
 from kseg.format.log_loader.log_dir_start import several_clusters
@@ -29,7 +29,7 @@ def repair_log_dirs(
     report: ReportLine = do_nothing,
     progress: Progress = do_nothing,
     prefer: str | None = None,
-) -> MergeResult:
+) -> RepairResult:
     """Write a log directory with the partitions of several: those that more than one has, from all of their replicas.
 
     Each partition folder in ``target`` is created atomically. A partition that fails, such as one whose replicas diverge, is
@@ -42,11 +42,11 @@ def repair_log_dirs(
     goal = target_path(log_dirs[0] if target is None else target)
     if warning := several_clusters(log_dirs):
         file_access.current().warn(warning)
-    whole = MergeResult(RepairResult(), [], {})
+    whole = RepairResult()
     partitions = partition_replicas(log_dirs)
     if metadata := next((one for one in partitions if one.topic == CLUSTER_METADATA), None):
         partitions.remove(metadata)
-        whole.repaired.left_out.append(f"{_name(metadata)} ({ONE_COPY})")
+        whole.left_out.append(f"{_name(metadata)} ({ONE_COPY})")
     write = not plan.dry_run
     if write and not plan.force:
         check_absent([goal / LOG_STARTS, *(goal / _name(one) for one in partitions)])
@@ -59,16 +59,14 @@ def repair_log_dirs(
                     chosen = None if prefer is None else one.folders[log_dirs.index(prefer)]
                     done = repair_replicas(folders, place, plan, report, progress, chosen)
                 else:
-                    done = MergeResult(repair(folders[0], place, plan, report, progress), [], {})
-                    done.repaired.left_out = [os.path.join(name, each) for each in done.repaired.left_out]
+                    done = repair(folders[0], place, plan, report, progress)
+                    done.left_out = [os.path.join(name, each) for each in done.left_out]
             except KsegError as error:
-                whole.repaired.failed.append(f"{name}: {error}")
+                whole.failed.append(f"{name}: {error}")
                 continue
-            whole.repaired.add(done.repaired)
-            whole.taken += done.taken
-            whole.truncated |= done.truncated
+            whole.add(done)
         if write:
-            write_log_starts([Path(one) for one in log_dirs], goal, whole.repaired)
+            write_log_starts([Path(one) for one in log_dirs], goal, whole)
     return whole
 
 

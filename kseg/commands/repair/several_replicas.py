@@ -14,9 +14,9 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 from kseg.commands.repair.damaged_replicas import (
     DamagedReplica,
@@ -27,7 +27,7 @@ from kseg.commands.repair.damaged_replicas import (
 )
 from kseg.commands.repair.merged_log import MergedLog, copies_missing_in, with_copies, write_copies
 from kseg.commands.repair.repair import repair
-from kseg.commands.repair.repair_losses import LostOffsets, LostRange, OffsetGap, RepairResult, ReportLine
+from kseg.commands.repair.repair_losses import LostOffsets, LostRange, OffsetGap, RepairResult, ReportLine, TakenRange
 from kseg.commands.repair.repaired_segment import RepairPlan
 from kseg.commands.repair.replica_losses import RecordGaps, drop_found_losses, end_of_cleaned, lost_ranges
 from kseg.errors import KsegError, UnreadableError, UsageError
@@ -50,34 +50,7 @@ from kseg.format.writer.written_side_files import write
 ONE_COPY = "a metadata log is not made from several copies: `kseg diff` names the newest that a controller can load"
 
 
-@dataclass(slots=True)
-class TakenRange:
-    """Offsets of the result that were taken from one replica, ``file``; ``also_in`` have the same batches."""
-
-    kind: ClassVar[str] = "taken"
-
-    file: str
-    offset: int
-    last_offset: int
-    batches: int
-    bytes: int
-    also_in: tuple[str, ...]
-
-
 _Row = TypeVar("_Row", bound=LostRange)
-
-
-@dataclass(slots=True)
-class MergeResult:
-    """The result of a repair from several replicas.
-
-    ``repaired`` is the report of DST. ``taken`` are the ranges of its batches, in offset order. ``truncated`` has, by
-    replica, the offset from which on its batches belong to another history and are not used.
-    """
-
-    repaired: RepairResult
-    taken: list[TakenRange]
-    truncated: dict[str, int]
 
 
 def repair_replicas(
@@ -87,7 +60,7 @@ def repair_replicas(
     report: ReportLine = do_nothing,
     progress: Progress = do_nothing,
     prefer: str | None = None,
-) -> MergeResult:
+) -> RepairResult:
     """Write one partition folder with the valid batches of several replicas, which are partition folders.
 
     ``target`` is created atomically; it may be None for a dry run. ``report`` is called with each range that no replica has,
@@ -119,7 +92,8 @@ def repair_replicas(
         if not taken:  # no batch was ever in it
             empty = repair(replicas[0].path, target, plan, report)
             empty.unread += unread
-            return MergeResult(empty, [], truncated)
+            empty.truncated += truncated.items()
+            return empty
         _copy_side_files(replicas, folder)
         if replicas[0].epochs.entries:
             write(folder, replicas[0].epochs.entries)
@@ -156,7 +130,8 @@ def repair_replicas(
         segment.lost_bytes += size
         segment.bytes_before += size
         segment.unplaced += loss.unplaced
-    return MergeResult(done, taken, truncated)
+    done.taken, done.truncated = taken, [*truncated.items()]
+    return done
 
 
 def _repaired(
