@@ -23,8 +23,8 @@ from kseg.extras.views.grep_request import GrepRequest
 from kseg.findings import READ_ERROR, Finding, do_nothing, unreadable
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS
 from kseg.format.internal_topics.effective_state import Moment
-from kseg.format.log_loader.log_dir_start import RecoveryRequest
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
+from kseg.format.log_loader.recovery_plan import BrokerStart
 from kseg.format.record.layout import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED
 from kseg.format.segment.records_chunk import Record
 from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordCondition, RowFilter
@@ -291,7 +291,7 @@ def recovery(
         if is_url(one):
             raise UsageError(f"{one}: recovery reads local log directories only: give a folder")
         check_exists(one)
-    return recovery_plans.plans_of(paths, RecoveryRequest(clean), unread or raise_unreadable)
+    return recovery_plans.plans_of(paths, BrokerStart(clean), unread or raise_unreadable)
 
 
 def _files(path: Path | Sequence[Path]) -> list[SegmentFile]:

@@ -33,8 +33,9 @@ from kseg.extras.html.page import PageSection
 from kseg.extras.html.redaction import Redaction, absolute
 from kseg.extras.html.validation_page import IncidentDiagnosis, IncidentPart, write_incident
 from kseg.findings import Policy, do_nothing
-from kseg.format.log_loader.log_dir_start import RecoveryRequest, has_metadata_log, owner_of
+from kseg.format.log_loader.log_dir_start import has_metadata_log, owner_of
 from kseg.format.log_loader.plan import MARK_FORGOTTEN, LogDirPlan, PartitionPlan
+from kseg.format.log_loader.recovery_plan import BrokerStart
 from kseg.format.log_loader.start_harm import harm_of, is_affected
 from kseg.format.storage import local_files
 from kseg.format.storage.file_access import Progress
@@ -211,7 +212,7 @@ class _DoctorRun:
                     _add_log_dir(self.found, plan.folder)
                 yield plan
 
-        request = RecoveryRequest(self.asked.clean)
+        request = BrokerStart(self.asked.clean)
         counted = noted(total.counted(chain.from_iterable(plans_of(one, request, unread) for one in brokers)))
         sections = recovery_sections(counted, total) if self.as_page else _exhausted(counted)
         harms.sort(key=lambda harm: harm.rank)

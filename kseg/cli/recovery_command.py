@@ -13,8 +13,8 @@ from kseg.cli.messages import FAILED, FOUND, fail_after, note_output
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.recovery import plans_of
 from kseg.errors import KsegError, UsageError
-from kseg.format.log_loader.log_dir_start import RecoveryRequest
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
+from kseg.format.log_loader.recovery_plan import BrokerStart
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import find_segments, size_of
 from kseg.report.formats import RECOVERY
@@ -53,7 +53,7 @@ def recovery(asked: RecoveryOptions) -> int:
         raise UsageError(f"{path}: recovery reads local log directories only: give a folder")
     common.check_outputs()
     total = RecoveryTotal()
-    request = RecoveryRequest(asked.clean, asked.index_interval, asked.index_bytes)
+    request = BrokerStart(asked.clean, index_interval=asked.index_interval, index_bytes=asked.index_bytes)
     sizes = _log_bytes(paths)
 
     def unread(why: str) -> None:

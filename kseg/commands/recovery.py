@@ -14,7 +14,6 @@ from kseg.errors import KsegError, UnreadableError
 from kseg.format.internal_topics.metadata_loading import Replayed
 from kseg.format.log_loader import log_dir_start
 from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
-from kseg.format.log_loader.log_dir_start import RecoveryRequest
 from kseg.format.log_loader.plan import (
     EMPTIED,
     FAILURES,
@@ -190,7 +189,7 @@ class Broker:
 
 
 def plan(
-    path: str, broker: Broker, requested: RecoveryRequest, unread: Callable[[str], object], each: Each = map
+    path: str, broker: Broker, requested: BrokerStart, unread: Callable[[str], object], each: Each = map
 ) -> Iterator[LogDirPlan | PartitionPlan]:
     """Yield the plan for a log directory, then the plans of its partitions; or the plan for a partition folder.
 
@@ -216,7 +215,7 @@ def plan(
     folders = [name for name in folders if name not in _PASSED_OVER]
     steps += [Step("refuse", name, NOT_A_PARTITION) for name in folders if not partition_of(name)]
     folders = [name for name in folders if partition_of(name)]
-    yield LogDirPlan(path, starts.start.clean, tuple(steps), len(folders))
+    yield LogDirPlan(path, bool(starts.start.clean), tuple(steps), len(folders))
     partitions = [os.path.join(path, name) for name in folders]
     strays = broker.strays(path, folders)
     for made in each(_attempt, partitions, [starts.of(partition_of(name), strays.get(name)) for name in folders]):
@@ -227,7 +226,7 @@ def plan(
 
 
 def plans_of(
-    paths: Iterable[str], request: RecoveryRequest, unread: Callable[[str], object], each: Each = map
+    paths: Iterable[str], request: BrokerStart, unread: Callable[[str], object], each: Each = map
 ) -> Iterator[LogDirPlan | PartitionPlan]:
     """Yield the plans for the log directories of one broker, each folder once. ``unread`` gets the errors of the others.
 

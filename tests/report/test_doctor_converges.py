@@ -18,8 +18,8 @@ import pytest
 
 from kseg.commands.recovery import plans_of
 from kseg.findings import do_nothing
-from kseg.format.log_loader.log_dir_start import RecoveryRequest
 from kseg.format.log_loader.plan import EMPTIED, LogDirPlan
+from kseg.format.log_loader.recovery_plan import BrokerStart
 from kseg.format.log_loader.start_harm import causes_of, is_affected
 from kseg.format.storage.naming import partition_of
 from tests.support import damage
@@ -296,7 +296,7 @@ def test_each_harm_of_a_start_has_a_command_or_a_reason(clean: bool, tmp_path: P
         (log_dir / ".kafka_cleanshutdown").write_text("")
     steps, _ = diagnosis(tmp_path)
     without: set[str] = set()
-    for plan in plans_of([str(log_dir)], RecoveryRequest(), do_nothing):
+    for plan in plans_of([str(log_dir)], BrokerStart(), do_nothing):
         if not is_affected(plan) or isinstance(plan, LogDirPlan):
             continue
         step = steps[os.path.relpath(plan.folder, tmp_path)]

@@ -19,8 +19,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.cimpl import NewTopic
 
 from kseg.commands.recovery import plans_of
-from kseg.format.log_loader.log_dir_start import RecoveryRequest
 from kseg.format.log_loader.plan import LEAVE_UNSERVED, PartitionPlan
+from kseg.format.log_loader.recovery_plan import BrokerStart
 from tools.lab import load_scenes
 from tools.lab.kraft import KraftBroker
 from tools.lab.oracle import VERSION
@@ -106,7 +106,7 @@ def predict(dirs: tuple[Path, Path], homes: dict[str, Path]) -> Outcome:
     ends: dict[str, int] = {}
     offline: set[str] = set()
     unserved = False
-    request = RecoveryRequest(None, INDEX_INTERVAL, INDEX_BYTES)
+    request = BrokerStart(index_interval=INDEX_INTERVAL, index_bytes=INDEX_BYTES)
     unread: list[str] = []
     for plan in plans_of(list(map(str, dirs)), request, unread.append):
         actions = {step.action for step in plan.steps}

@@ -15,9 +15,9 @@ from functools import cached_property
 
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
 from kseg.format.log_loader.loaded_files import RefusedError
-from kseg.format.log_loader.log_dir_start import RecoveryRequest, read_identity, starts_of
+from kseg.format.log_loader.log_dir_start import read_identity, starts_of
 from kseg.format.log_loader.plan import FAILURES, PartitionPlan
-from kseg.format.log_loader.recovery_plan import plan_partition
+from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles import index_reader
@@ -235,7 +235,7 @@ def replicas_of(
     ``left_out`` gets the folders that are no replica, with the reason. ``unread`` gets those with a read error: such a
     replica can be the one that must lead. Raises UnreadableError if the disk cannot be read.
     """
-    starts = starts_of(disk.path, [], RecoveryRequest())
+    starts = starts_of(disk.path, [], BrokerStart())
     for name in sorted(name for name, kind in local_files.entries(disk.path) if kind == "folder"):
         partition = partition_of(name)
         path = os.path.join(disk.path, name)

@@ -22,7 +22,6 @@ from kseg.format.internal_topics.cluster_image import ClusterImage
 from kseg.format.internal_topics.effective_state import state_files
 from kseg.format.internal_topics.metadata_loading import Replayed, names_topics, replayed
 from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
-from kseg.format.log_loader.log_segment import INDEX_BYTES
 from kseg.format.log_loader.partition_files import File
 from kseg.format.log_loader.plan import (
     LEAVE_UNSERVED,
@@ -36,7 +35,6 @@ from kseg.format.log_loader.plan import (
 )
 from kseg.format.log_loader.recovery_plan import BrokerStart
 from kseg.format.sidefiles.checkpoints import MAX_TEXT, CheckpointOffset, read_checkpoint_offsets
-from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
 from kseg.format.sidefiles.metadata_files import (
     MetaProperties,
     QuorumState,
@@ -244,18 +242,6 @@ _Offsets = dict[tuple[str, int], int]
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveryRequest:
-    """The settings of a prediction. ``clean`` overrides the state of the last shutdown; None keeps it.
-
-    ``index_interval`` and ``index_bytes`` are the topics' index.interval.bytes and segment.index.bytes.
-    """
-
-    clean: bool | None = None
-    index_interval: int = INDEX_INTERVAL_BYTES
-    index_bytes: int = INDEX_BYTES
-
-
-@dataclass(frozen=True, slots=True)
 class BrokerStarts:
     """The inputs of a broker for all partitions of a log directory: ``start`` for all, and its checkpoints."""
 
@@ -270,7 +256,7 @@ class BrokerStarts:
         return replace(self.start, recovery_point=recovery_point, log_start=log_start, stray=stray)
 
 
-def starts_of(log_dir: str, steps: list[Step], request: RecoveryRequest) -> BrokerStarts:
+def starts_of(log_dir: str, steps: list[Step], request: BrokerStart) -> BrokerStarts:
     """Return the inputs of a broker for the partitions of a log directory. ``steps`` gets what it does to the files."""
     found = local_files.exists(os.path.join(log_dir, CLEAN_SHUTDOWN))
     if found:
@@ -280,8 +266,7 @@ def starts_of(log_dir: str, steps: list[Step], request: RecoveryRequest) -> Brok
         {(entry.topic, entry.partition): entry.offset for entry in offsets[name]}
         for name in (RECOVERY_POINTS, LOG_STARTS)
     )
-    clean = found if request.clean is None else request.clean
-    start = BrokerStart(clean, index_interval=request.index_interval, index_bytes=request.index_bytes)
+    start = replace(request, clean=found) if request.clean is None else request
     return BrokerStarts(start, recovery_points, log_starts)
 
 

@@ -68,14 +68,14 @@ _DISORDER = "its offsets decrease, and an index rejects them"
 
 @dataclass(frozen=True, slots=True)
 class BrokerStart:
-    """The inputs of a broker for a partition: whether the last shutdown was clean, and the entries of the log dir's
-    checkpoints.
+    """The inputs of a broker for a partition: whether the last shutdown was clean (None: as the log directory says), and
+    the entries of its checkpoints.
 
     ``index_interval`` and ``index_bytes`` are the topic's index.interval.bytes and segment.index.bytes. ``stray`` is why the
     metadata does not place the folder on the broker, None if it does or nothing is known.
     """
 
-    clean: bool
+    clean: bool | None = None
     recovery_point: int = 0
     log_start: int = 0
     index_interval: int = INDEX_INTERVAL_BYTES
@@ -179,7 +179,7 @@ class _Loading:
         self._producers.remove_strays(self.log.segments)
         if self._start.clean and not self._producers.snapshots:
             self.log.add_forgotten_producers(self._log_start, next_offset)
-        self.log.rebuild(self._producers, self._log_start, next_offset, clean=self._start.clean)
+        self.log.rebuild(self._producers, self._log_start, next_offset, clean=bool(self._start.clean))
         self.log.find_first_unstable(self._producers.first_unstable, self._log_start, next_offset)
         self.log.add_snapshot_steps(self._found, self._log_start, next_offset)
         self._loaded = True
