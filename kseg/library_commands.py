@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kseg.commands import recovery as recovery_plans
 from kseg.commands.diff.replica_pairs import UNREAD, PairOutcome, PartitionPair, compare_pair, compare_replicas
 from kseg.commands.dump.dump_items import RecordsItem
+from kseg.commands.dump.dumped_rows import DumpRequest
 from kseg.commands.grep.matches import FIELDS, GrepQuery, parse_json_path
 from kseg.commands.grep.text_patterns import MatchClock
 from kseg.commands.lag.committed_offsets import GroupLag, LogDirs, lags, partitions_of, read_commits
@@ -126,7 +127,8 @@ def grep(
     logs = TransactionLogs()
     if isolation == READ_COMMITTED:
         logs = TransactionLogs.at_stable_offsets([file.path for file in files])
-    request = GrepRequest(query, decoding, limits.of_rows, verify_crc, logs=logs)
+    dump = DumpRequest(True, limits.of_rows, verify_crc=verify_crc, wrong_crc=True, logs=logs)
+    request = GrepRequest(query, decoding, dump)
     request.search_in(SegmentFile(""), MatchClock())  # raises UsageError for a wrong pattern now
     return islice(_found(request, files, report, unread or raise_unreadable), limit)
 

@@ -16,6 +16,7 @@ from kseg.cli.outcome import DumpOutcome, segments_text
 from kseg.cli.record_options import RecordOptions, transaction_logs
 from kseg.cli.typed_command import command
 from kseg.commands.dump.dump_items import RecordsItem, first_rows
+from kseg.commands.dump.dumped_rows import DumpRequest
 from kseg.commands.grep.matches import FIELDS, GrepQuery, JsonPath
 from kseg.commands.grep.partitioners import PartitionChoice, files_of_keys
 from kseg.errors import UsageError
@@ -108,7 +109,10 @@ class GrepOptions(RecordOptions):
         if self.count or self.files_only or self.quiet:
             before = after = 0
         logs = transaction_logs(self.isolation, files)
-        return GrepRequest(self.query, self.decoding, self.limits.of_rows, not self.no_crc, before, after, logs)
+        dump = DumpRequest(
+            True, self.limits.of_rows, verify_crc=not self.no_crc, wrong_crc=True, before=before, after=after, logs=logs
+        )
+        return GrepRequest(self.query, self.decoding, dump)
 
 
 @command(

@@ -127,7 +127,7 @@ class GrepRun:
         for _, found in self._found_by_file(counting=False):
             before = self.matches
             items = cast("Iterator[Item]", found)  # numbers are only counted
-            for item in first_found(items, self.most, self.request.after):
+            for item in first_found(items, self.most, self.request.dump.after):
                 self.outcome.rows |= isinstance(item, RecordsItem)
                 self.matches += count_of_item(item)
                 yield item
@@ -161,7 +161,7 @@ class GrepRun:
         def counted(file: SegmentFile, start: int, end: int | None) -> Iterator[Item]:
             return self._part(file, start, end, self.request.search_in(file, self.clock), do_nothing)
 
-        for last in last_rows(files, most, self.request.limits, counted):
+        for last in last_rows(files, most, self.request.dump.keep, counted):
             search, report = self.request.search_in(last.file, self.clock), self.outcome.begin(last.file)
             found = self._part(last.file, last.start, last.end, search, report)
             for item in self.outcome.attempt(last.of(found), last.file):
@@ -177,7 +177,7 @@ class GrepRun:
         first, stop, starts = 0, size, [0]
         if not self.request.has_neighbours:  # the records before and after a match can be in other ranges
             try:
-                first, stop = byte_range(file.path, size, self.request.limits)
+                first, stop = byte_range(file.path, size, self.request.dump.keep)
                 starts = several_processes.range_starts(file.path, size, pool.jobs)
             except KsegError:
                 first, stop, starts = 0, size, [0]  # the reader reports it

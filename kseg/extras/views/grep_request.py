@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from kseg.commands.dump.dump_items import SegmentItem
@@ -14,9 +14,7 @@ from kseg.commands.grep.text_patterns import MatchClock
 from kseg.extras.serialization import record_decoder
 from kseg.findings import Report
 from kseg.format.segment.input_buffer import borrowed
-from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader
-from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import open_split, topic_partition
 
@@ -26,23 +24,16 @@ def _decoder(settings: record_decoder.DecodeSettings) -> record_decoder.RecordDe
     return record_decoder.record_decoder(settings)
 
 
-_ALL = RowFilter()
-
-
 @dataclass(frozen=True, slots=True)
 class GrepRequest:
-    """A query, how keys and values are decoded, and ``limits``, the ranges of offsets and times.
+    """A query, how keys and values are decoded, and which rows are searched and shown: ``dump``.
 
-    ``before`` and ``after`` are the numbers of neighbours that are shown with a record. ``logs`` has the transactions.
+    The query and the decoder are added to ``dump`` for each file: a decoder cannot be sent to another process.
     """
 
     query: GrepQuery
-    decoding: record_decoder.DecodeSettings | None = None
-    limits: RowFilter = _ALL
-    verify_crc: bool = True
-    before: int = 0
-    after: int = 0
-    logs: TransactionLogs = field(default_factory=TransactionLogs)
+    decoding: record_decoder.DecodeSettings | None
+    dump: DumpRequest
 
     @property
     def decoder(self) -> record_decoder.RecordDecoder | None:
@@ -52,7 +43,7 @@ class GrepRequest:
     @property
     def has_neighbours(self) -> bool:
         """Return whether neighbours are shown."""
-        return bool(self.before or self.after)
+        return bool(self.dump.before or self.dump.after)
 
     def search_in(self, file: SegmentFile, clock: MatchClock) -> RecordGrep:
         """Return the search in a file."""
@@ -60,8 +51,7 @@ class GrepRequest:
 
     def items(self, file: SegmentFile, search: RecordGrep, report: Report) -> Iterator[SegmentItem]:
         """Yield the items of a file: the records that match, and their neighbours."""
-        request = replace(self._dump(search), before=self.before, after=self.after)
-        return request.items(file, report, check=False)
+        return self._dump(search).items(file, report, check=False)
 
     @contextmanager
     def range_items(
@@ -72,12 +62,12 @@ class GrepRequest:
         with (
             borrowed() as buffers,
             SegmentReader(
-                source, report=report, verify_crc=self.verify_crc, buffers=buffers, reports_read_error=True
+                source, report=report, verify_crc=self.dump.verify_crc, buffers=buffers, reports_read_error=True
             ) as reader,
         ):
-            yield reader, self._dump(search).items_of_reader(file, reader, report, buffers=buffers)
+            alone = replace(self._dump(search), before=0, after=0)
+            yield reader, alone.items_of_reader(file, reader, report, buffers=buffers)
 
     def _dump(self, search: RecordGrep) -> DumpRequest:
         """Return the dump of the records that match. Markers of transactions are not searched."""
-        keep = replace(self.limits, control=False, search=search)
-        return DumpRequest(True, keep, verify_crc=self.verify_crc, wrong_crc=True, decoder=self.decoder, logs=self.logs)
+        return replace(self.dump, keep=replace(self.dump.keep, control=False, search=search), decoder=self.decoder)
