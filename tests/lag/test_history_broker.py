@@ -67,7 +67,6 @@ def test_commits_and_appends_by_minute(tmp_path: Path) -> None:
         create_topic(broker, TOPIC, {})
         producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
         consumers = {group: _consumer(broker, group) for group in ("classic", "consumer")}
-        first = _now() // MINUTE
         committed = dict.fromkeys(consumers, 0)
         deadline = time.monotonic() + 600
 
@@ -84,8 +83,9 @@ def test_commits_and_appends_by_minute(tmp_path: Path) -> None:
             assert answer.error is None
 
         def certain() -> set[int]:
-            """Return the whole minutes in which no step began or ended in another; the last one goes on."""
-            return set(range(first + 1, max(script.appends, default=0) // MINUTE)) - script.doubtful
+            """Return the minutes with commits of all groups that no step crossed, but the last one, which goes on."""
+            shared = set.intersection(*({at for name, at in script.commits if name == group} for group in consumers))
+            return set(range(min(shared, default=0), max(shared, default=0))) - script.doubtful
 
         while len(certain()) < 2 and time.monotonic() < deadline:
             for group, consumer in consumers.items():
