@@ -46,6 +46,7 @@ Damage = Callable[[bytes], bytes]
 class Case:
     """The recipe of one rule's file. ``what`` describes it, ``settings`` are those of ``kseg validate``.
 
+    ``make`` damages the segment; a recipe without it decorates a function with the name of the rule.
     ``beside`` are files that are checked with the file, as rules across files need: of the same folder, or of the
     fixture ``of``, copied to a folder ``within``; ``written`` are others by their names, with their text.
     """
@@ -54,6 +55,7 @@ class Case:
         self,
         segment: str,
         what: str,
+        make: Damage = lambda data: data,
         *,
         name: str | None = None,
         beside: tuple[str, ...] = (),
@@ -74,7 +76,7 @@ class Case:
         self.settings = settings
         # Bytes from the network were captured, and are not in a segment.
         self.root = SEGMENTS if (SEGMENTS / folder).exists() else STREAMS
-        self.make: Damage
+        self.make = make
 
     def __call__(self, make: Damage) -> Damage:
         self.make = make
@@ -88,56 +90,37 @@ PLAIN = "4.3.0-v2-none"
 MARKERS = f"4.3.0-v2-none-transactions/{17:020}.log"
 
 
+def _added(number: int, write: Callable[..., bytes] = alter, **amounts: int) -> Damage:
+    """Return a function that adds to fields of the batch with this number."""
+
+    def make(data: bytes) -> bytes:
+        at = entries(data)[number].at
+        return write(data, at, **{name: get(data, at, name) + amount for name, amount in amounts.items()})
+
+    return make
+
+
 # K1: framing
 
-
-@Case(PLAIN, "the last batch is cut")
-def truncated_tail(data: bytes) -> bytes:
-    return damage.shrink(data, entries(data)[-1].at + 4000)
-
-
-@Case(PLAIN, "2,048 zeros were added after the last batch")
-def zero_tail(data: bytes) -> bytes:
-    return data + bytes(2048)
-
-
-@Case(PLAIN, "the bytes of all batches are zeros", rule=["zero-tail=ignore"])
-def zero_segment(data: bytes) -> bytes:
-    return bytes(len(data))
-
-
-@Case(PLAIN, "the size field of the third batch is 100 too low")
-def invalid_size(data: bytes) -> bytes:
-    at = entries(data)[2].at
-    return put(data, at, size=get(data, at, "size") - 100)
-
-
-@Case(PLAIN, "the magic byte of the third batch is 253")
-def unknown_magic(data: bytes) -> bytes:
-    return damage.flip(data, entries(data)[2].at + 16)
-
-
-@Case(PLAIN, "37 random bytes were inserted before the fourth batch")
-def lost_bytes(data: bytes) -> bytes:
-    return damage.insert(data, entries(data)[3].at, damage.noise(37))
-
-
-@Case("4.3.0-v2-lz4", "none: the limit is 700 bytes, and the fourth batch has 797", max_message_bytes=700)
-def oversize_entry(data: bytes) -> bytes:
-    return data
-
-
-@Case(PLAIN, "the last batch is cut, as at the size limit of a fetch", name="record-set", framing="message-set")
-def partial_entry(data: bytes) -> bytes:
-    return damage.shrink(data, entries(data)[-1].at + 4000)
+CASES |= {
+    "truncated-tail": Case(PLAIN, "the last batch is cut",
+        lambda data: damage.shrink(data, entries(data)[-1].at + 4000)),
+    "zero-tail": Case(PLAIN, "2,048 zeros were added after the last batch", lambda data: data + bytes(2048)),
+    "zero-segment": Case(PLAIN, "the bytes of all batches are zeros", lambda data: bytes(len(data)),
+        rule=["zero-tail=ignore"]),
+    "invalid-size": Case(PLAIN, "the size field of the third batch is 100 too low", _added(2, put, size=-100)),
+    "unknown-magic": Case(PLAIN, "the magic byte of the third batch is 253",
+        lambda data: damage.flip(data, entries(data)[2].at + 16)),
+    "lost-bytes": Case(PLAIN, "37 random bytes were inserted before the fourth batch",
+        lambda data: damage.insert(data, entries(data)[3].at, damage.noise(37))),
+    "oversize-entry": Case("4.3.0-v2-lz4", "none: the limit is 700 bytes, and the fourth batch has 797",
+        max_message_bytes=700),
+    "partial-entry": Case(PLAIN, "the last batch is cut, as at the size limit of a fetch",
+        lambda data: damage.shrink(data, entries(data)[-1].at + 4000), name="record-set", framing="message-set"),
+}  # fmt: skip
 
 
 # K2: batches
-
-
-@Case(PLAIN, "one byte in the second batch is flipped")
-def crc_mismatch(data: bytes) -> bytes:
-    return damage.flip(data, entries(data)[1].at + 200)
 
 
 @Case(PLAIN, "the third batch occurs twice")
@@ -152,33 +135,10 @@ def offset_gap(data: bytes) -> bytes:
     return damage.cut(data, third.at, third.end)
 
 
-@Case(PLAIN, "the record count of the third batch is one too low; its CRC is correct")
-def record_count_mismatch(data: bytes) -> bytes:
-    at = entries(data)[2].at
-    return alter(data, at, record_count=get(data, at, "record_count") - 1)
-
-
-@Case(PLAIN, "the largest timestamp of the second batch is one day too low; its CRC is correct")
-def max_timestamp_mismatch(data: bytes) -> bytes:
-    at = entries(data)[1].at
-    return alter(data, at, max_timestamp=get(data, at, "max_timestamp") - 86_400_000)
-
-
 @Case(PLAIN, "attribute bit 9 of the third batch is set; its CRC is correct")
 def reserved_attribute_bits(data: bytes) -> bytes:
     at = entries(data)[2].at
     return alter(data, at, attributes=get(data, at, "attributes") | 1 << 9)
-
-
-@Case(PLAIN, "the last offset delta of the third batch is -1; its CRC is correct")
-def invalid_offset_range(data: bytes) -> bytes:
-    return alter(data, entries(data)[2].at, last_offset_delta=-1)
-
-
-@Case(PLAIN, "the last offset delta of the last batch is five too high; its CRC is correct")
-def last_offset_mismatch(data: bytes) -> bytes:
-    at = entries(data)[-1].at
-    return alter(data, at, last_offset_delta=get(data, at, "last_offset_delta") + 5)
 
 
 def _timestamps(data: bytes, at: int, base: int) -> bytes:
@@ -186,40 +146,10 @@ def _timestamps(data: bytes, at: int, base: int) -> bytes:
     return alter(data, at, base_timestamp=base, max_timestamp=base + span)
 
 
-@Case(PLAIN, "the timestamps of the second batch are in the year 2200; its CRC is correct")
-def future_timestamp(data: bytes) -> bytes:
-    return _timestamps(data, entries(data)[1].at, 7_258_118_400_000)
-
-
 @Case(PLAIN, "the timestamps of the second batch are in seconds; its CRC is correct")
 def timestamp_unit(data: bytes) -> bytes:
     at = entries(data)[1].at
     return _timestamps(data, at, get(data, at, "base_timestamp") // 1000)
-
-
-@Case(PLAIN, "the timestamps of the second batch are -60000; its CRC is correct")
-def invalid_timestamp(data: bytes) -> bytes:
-    return _timestamps(data, entries(data)[1].at, -60_000)
-
-
-@Case(PLAIN, "the leader epoch of the second batch is 7; no CRC covers it")
-def leader_epoch_regression(data: bytes) -> bytes:
-    return put(data, entries(data)[1].at, partition_leader_epoch=7)
-
-
-@Case(PLAIN, "the leader epoch of the last batch is 2,000,000,000; no CRC covers it")
-def leader_epoch_jump(data: bytes) -> bytes:
-    return put(data, entries(data)[-1].at, partition_leader_epoch=2_000_000_000)
-
-
-@Case(PLAIN, "the leader epoch of the second batch is -1; no CRC covers it")
-def negative_leader_epoch(data: bytes) -> bytes:
-    return put(data, entries(data)[1].at, partition_leader_epoch=-1)
-
-
-@Case("4.3.0-v2-none-idempotent", "the last batch but one of producer 1 has epoch 1; its CRC is correct")
-def producer_epoch_regression(data: bytes) -> bytes:
-    return alter(data, entries(data)[4].at, producer_epoch=1, base_sequence=0)
 
 
 @Case("4.3.0-v2-none-idempotent", "the second batch of producer 0 was removed, and later offsets were lowered")
@@ -234,16 +164,6 @@ def duplicate_sequence(data: bytes) -> bytes:
     return damage.move(damage.insert(data, second.end, data[second.at : second.end]), second.end, 7)
 
 
-@Case("4.3.0-v2-none-idempotent", "the last batch has no sequence; its CRC is correct")
-def inconsistent_producer(data: bytes) -> bytes:
-    return alter(data, entries(data)[-1].at, base_sequence=-1)
-
-
-@Case(PLAIN, "the file was renamed to offset 13", name=f"{13:020}.log")
-def file_name_mismatch(data: bytes) -> bytes:
-    return data
-
-
 @Case(PLAIN, "a v1 message replaces the second batch, which also has one record")
 def magic_downgrade(data: bytes) -> bytes:
     old = (SEGMENTS / "2.8.2-v1-none" / FIRST).read_bytes()
@@ -251,10 +171,38 @@ def magic_downgrade(data: bytes) -> bytes:
     return damage.splice(data, second.at, second.end, put(old[first.at : first.end], 0, base_offset=12))
 
 
-@Case("4.3.0-v2-none-log-append-time", "the append time of the third batch is two hours too early")
-def append_time_regression(data: bytes) -> bytes:
-    at = entries(data)[2].at
-    return alter(data, at, max_timestamp=get(data, at, "max_timestamp") - 7_200_000)
+CASES |= {
+    "crc-mismatch": Case(PLAIN, "one byte in the second batch is flipped",
+        lambda data: damage.flip(data, entries(data)[1].at + 200)),
+    "record-count-mismatch": Case(PLAIN, "the record count of the third batch is one too low; its CRC is correct",
+        _added(2, record_count=-1)),
+    "max-timestamp-mismatch": Case(PLAIN,
+        "the largest timestamp of the second batch is one day too low; its CRC is correct",
+        _added(1, max_timestamp=-86_400_000)),
+    "invalid-offset-range": Case(PLAIN, "the last offset delta of the third batch is -1; its CRC is correct",
+        lambda data: alter(data, entries(data)[2].at, last_offset_delta=-1)),
+    "last-offset-mismatch": Case(PLAIN,
+        "the last offset delta of the last batch is five too high; its CRC is correct",
+        _added(-1, last_offset_delta=5)),
+    "future-timestamp": Case(PLAIN, "the timestamps of the second batch are in the year 2200; its CRC is correct",
+        lambda data: _timestamps(data, entries(data)[1].at, 7_258_118_400_000)),
+    "invalid-timestamp": Case(PLAIN, "the timestamps of the second batch are -60000; its CRC is correct",
+        lambda data: _timestamps(data, entries(data)[1].at, -60_000)),
+    "leader-epoch-regression": Case(PLAIN, "the leader epoch of the second batch is 7; no CRC covers it",
+        lambda data: put(data, entries(data)[1].at, partition_leader_epoch=7)),
+    "leader-epoch-jump": Case(PLAIN, "the leader epoch of the last batch is 2,000,000,000; no CRC covers it",
+        lambda data: put(data, entries(data)[-1].at, partition_leader_epoch=2_000_000_000)),
+    "negative-leader-epoch": Case(PLAIN, "the leader epoch of the second batch is -1; no CRC covers it",
+        lambda data: put(data, entries(data)[1].at, partition_leader_epoch=-1)),
+    "producer-epoch-regression": Case("4.3.0-v2-none-idempotent",
+        "the last batch but one of producer 1 has epoch 1; its CRC is correct",
+        lambda data: alter(data, entries(data)[4].at, producer_epoch=1, base_sequence=0)),
+    "inconsistent-producer": Case("4.3.0-v2-none-idempotent", "the last batch has no sequence; its CRC is correct",
+        lambda data: alter(data, entries(data)[-1].at, base_sequence=-1)),
+    "file-name-mismatch": Case(PLAIN, "the file was renamed to offset 13", name=f"{13:020}.log"),
+    "append-time-regression": Case("4.3.0-v2-none-log-append-time",
+        "the append time of the third batch is two hours too early", _added(2, max_timestamp=-7_200_000)),
+}  # fmt: skip
 
 
 # K3: records
@@ -309,27 +257,11 @@ def inner_crc_mismatch(data: bytes) -> bytes:
     return with_inflated(data, place, damage.flip(inner, entries(inner)[2].end - 1, 1))
 
 
-@Case("2.8.2-v0-gzip", "the offset of the last message set is two too high; no CRC covers it")
-def wrapper_offset_mismatch(data: bytes) -> bytes:
-    at = entries(data)[-1].at
-    return put(data, at, base_offset=get(data, at, "base_offset") + 2)
-
-
 def _inner_codec(data: bytes, codec: int) -> bytes:
     place = entries(data)[1]
     inner = inflated(data, place)
     at = entries(inner)[2].at
     return with_inflated(data, place, alter(inner, at, attributes=codec))
-
-
-@Case("2.8.2-v1-gzip", "inner message 2 in the second message set names gzip; its CRC is correct")
-def nested_compression(data: bytes) -> bytes:
-    return _inner_codec(data, 1)
-
-
-@Case("2.8.2-v1-gzip", "inner message 2 in the second message set names snappy; its CRC is correct")
-def mixed_wrapper_codecs(data: bytes) -> bytes:
-    return _inner_codec(data, 2)
 
 
 @Case("2.8.2-v0-gzip", "the last 9 decompressed bytes of the second message set were removed")
@@ -356,11 +288,6 @@ def unknown_control_record(data: bytes) -> bytes:
     return with_inflated(data, place, damage.splice(old, begin + 3, begin + 4, b"\x09"))
 
 
-@Case("2.8.2-v1-none", "none: the records of 2023 are older than a day", timestamp_before_max_ms=86_400_000)
-def past_timestamp(data: bytes) -> bytes:
-    return data
-
-
 @Case("2.8.2-v1-gzip", "the second message set has a key; its CRC is correct")
 def wrapper_key(data: bytes) -> bytes:
     at = entries(data)[1].at
@@ -385,6 +312,20 @@ def internal_record(data: bytes) -> bytes:
     place = entries(data)[1]
     at = data.index(b"__consumer_offsets", place.at) - 1
     return fix_crc(damage.splice(data, at, at + 1, b"\x7f"), place.at)
+
+
+CASES |= {
+    "wrapper-offset-mismatch": Case("2.8.2-v0-gzip",
+        "the offset of the last message set is two too high; no CRC covers it", _added(-1, put, base_offset=2)),
+    "nested-compression": Case("2.8.2-v1-gzip",
+        "inner message 2 in the second message set names gzip; its CRC is correct",
+        lambda data: _inner_codec(data, 1)),
+    "mixed-wrapper-codecs": Case("2.8.2-v1-gzip",
+        "inner message 2 in the second message set names snappy; its CRC is correct",
+        lambda data: _inner_codec(data, 2)),
+    "past-timestamp": Case("2.8.2-v1-none", "none: the records of 2023 are older than a day",
+        timestamp_before_max_ms=86_400_000),
+}  # fmt: skip
 
 
 # K4: codecs
@@ -416,22 +357,18 @@ def codec_quirk(data: bytes) -> bytes:
     return with_payload(data, place, stored(data, place) + b"twenty bytes behind.")
 
 
-@Case(
-    PLAIN,
-    "none: a message with the gzip bit set and an uncompressed value",
-    name="message",
-    framing="wide-crc",
-)
-def claimed_codec(data: bytes) -> bytes:
-    return framed.EXAMPLE
-
-
 @Case("4.3.0-v2-zstd", "a batch was added whose only record has 10,001 empty headers")
 def limit_reached(data: bytes) -> bytes:
     last = entries(data)[-1]
     offset = get(data, last.at, "base_offset") + get(data, last.at, "last_offset_delta") + 1
     record = PlainRecord(offset, b"key", b"value", get(data, last.at, "max_timestamp"), (Header("", None),) * 10_001)
     return data + build_batch([record], base_offset=offset, compression="zstd")
+
+
+CASES |= {
+    "claimed-codec": Case(PLAIN, "none: a message with the gzip bit set and an uncompressed value",
+        lambda data: framed.EXAMPLE, name="message", framing="wide-crc"),
+}  # fmt: skip
 
 
 # K5: side files
@@ -444,66 +381,11 @@ EPOCHS = "4.3.0-v2-none-transactions/leader-epoch-checkpoint"
 HIGH_WATERMARKS = "4.3.0-v2-none-log-dir/replication-offset-checkpoint"
 
 
-@Case(INDEX, "the last 3 bytes were removed")
-def index_size(data: bytes) -> bytes:
-    return damage.shrink(data, len(data) - 3)
-
-
-@Case(INDEX, "the second entry occurs twice")
-def index_not_increasing(data: bytes) -> bytes:
-    return damage.insert(data, 16, data[8:16])
-
-
-@Case(INDEX, "the relative offset of the second entry is -1")
-def index_below_base(data: bytes) -> bytes:
-    return damage.splice(data, 8, 12, b"\xff" * 4)
-
-
-@Case(TIME_INDEX, "the first two entries were exchanged")
-def time_index_not_increasing(data: bytes) -> bytes:
-    return data[12:24] + data[:12] + data[24:]
-
-
-@Case(TXN_INDEX, "the version of the first entry is 256")
-def txn_index_version(data: bytes) -> bytes:
-    return damage.splice(data, 0, 2, b"\1\0")
-
-
-@Case(TXN_INDEX, "the last stable offset of the first entry is 30 instead of 23, as in an index of a follower")
-def late_stable_offset(data: bytes) -> bytes:
-    return damage.splice(data, 26, 34, struct.pack(">q", 30))
-
-
-@Case(TXN_INDEX, "the two entries were exchanged")
-def txn_index_order(data: bytes) -> bytes:
-    return data[34:] + data[:34]
-
-
-@Case(SNAPSHOT, "the version is 2, which no Kafka writes")
-def snapshot_version(data: bytes) -> bytes:
-    return damage.splice(data, 0, 2, b"\0\2")
-
-
-@Case(SNAPSHOT, "the last producer is cut")
-def snapshot_size(data: bytes) -> bytes:
-    return damage.shrink(data, len(data) - 20)
-
-
-@Case(SNAPSHOT, "one byte in the last offset of the second producer is flipped")
-def snapshot_crc(data: bytes) -> bytes:
-    return damage.flip(data, 10 + 46 + 21)
-
-
 @Case(HIGH_WATERMARKS, "the third line has no offset")
 def checkpoint_malformed(data: bytes) -> bytes:
     lines = data.split(b"\n")
     lines[4] = lines[4].rpartition(b" ")[0]
     return b"\n".join(lines)
-
-
-@Case(HIGH_WATERMARKS, "the last line was removed")
-def checkpoint_count(data: bytes) -> bytes:
-    return data[: data.rindex(b"\n", 0, -1) + 1]
 
 
 @Case(HIGH_WATERMARKS, "the first line replaces the second")
@@ -519,14 +401,32 @@ def epoch_not_increasing(data: bytes) -> bytes:
     return b"".join([version, count, *reversed(lines)])
 
 
-@Case(f"{PLAIN}/partition.metadata", "the last 10 characters of the topic id were removed")
-def metadata_malformed(data: bytes) -> bytes:
-    return damage.shrink(data, len(data) - 10)
-
-
-@Case(f"4.3.0-v2-none-kraft-metadata/{20:020}-{1:010}.checkpoint", "the last batch, with the footer, was removed")
-def kraft_snapshot_incomplete(data: bytes) -> bytes:
-    return damage.shrink(data, entries(data)[-1].at)
+CASES |= {
+    "index-size": Case(INDEX, "the last 3 bytes were removed", lambda data: damage.shrink(data, len(data) - 3)),
+    "index-not-increasing": Case(INDEX, "the second entry occurs twice",
+        lambda data: damage.insert(data, 16, data[8:16])),
+    "index-below-base": Case(INDEX, "the relative offset of the second entry is -1",
+        lambda data: damage.splice(data, 8, 12, b"\xff" * 4)),
+    "time-index-not-increasing": Case(TIME_INDEX, "the first two entries were exchanged",
+        lambda data: data[12:24] + data[:12] + data[24:]),
+    "txn-index-version": Case(TXN_INDEX, "the version of the first entry is 256",
+        lambda data: damage.splice(data, 0, 2, b"\1\0")),
+    "late-stable-offset": Case(TXN_INDEX,
+        "the last stable offset of the first entry is 30 instead of 23, as in an index of a follower",
+        lambda data: damage.splice(data, 26, 34, struct.pack(">q", 30))),
+    "txn-index-order": Case(TXN_INDEX, "the two entries were exchanged", lambda data: data[34:] + data[:34]),
+    "snapshot-version": Case(SNAPSHOT, "the version is 2, which no Kafka writes",
+        lambda data: damage.splice(data, 0, 2, b"\0\2")),
+    "snapshot-size": Case(SNAPSHOT, "the last producer is cut", lambda data: damage.shrink(data, len(data) - 20)),
+    "snapshot-crc": Case(SNAPSHOT, "one byte in the last offset of the second producer is flipped",
+        lambda data: damage.flip(data, 10 + 46 + 21)),
+    "checkpoint-count": Case(HIGH_WATERMARKS, "the last line was removed",
+        lambda data: data[: data.rindex(b"\n", 0, -1) + 1]),
+    "metadata-malformed": Case(f"{PLAIN}/partition.metadata", "the last 10 characters of the topic id were removed",
+        lambda data: damage.shrink(data, len(data) - 10)),
+    "kraft-snapshot-incomplete": Case(f"4.3.0-v2-none-kraft-metadata/{20:020}-{1:010}.checkpoint",
+        "the last batch, with the footer, was removed", lambda data: damage.shrink(data, entries(data)[-1].at)),
+}  # fmt: skip
 
 
 # K6: across files
@@ -535,22 +435,12 @@ SEVERAL = "4.3.0-v2-none-segments"
 HEADERS = "4.3.0-v2-none-headers"
 LOG_DIR = "4.3.0-v2-none-log-dir"
 SECOND, THIRD = f"{24:020}.log", f"{48:020}.log"
-
 TRANSACTIONS = "4.3.0-v2-none-transactions"
 WITH_INDEXES = tuple(f"{17:020}{suffix}" for suffix in (".log", ".index", ".timeindex", ".txnindex"))
 
 
 def _others(*without: str) -> tuple[str, ...]:
     return tuple(name for name in WITH_INDEXES if not name.endswith(without))
-
-
-@Case(
-    f"{TRANSACTIONS}/{WITH_INDEXES[1]}",
-    "the position of the second entry is one byte too high",
-    beside=_others(".index"),
-)
-def index_mismatch(data: bytes) -> bytes:
-    return damage.flip(data, 15, 1)
 
 
 @Case(
@@ -563,59 +453,7 @@ def time_index_mismatch(data: bytes) -> bytes:
     return damage.splice(data, 12, 20, struct.pack(">q", timestamp + 1))
 
 
-@Case(f"{TRANSACTIONS}/{WITH_INDEXES[3]}", "the first entry was removed", beside=_others(".txnindex"))
-def txn_index_mismatch(data: bytes) -> bytes:
-    return data[34:]
-
-
-@Case(f"{SEVERAL}/{THIRD}", "the third segment was renamed to offset 44", name=f"{44:020}.log",
-      beside=(FIRST, SECOND))  # fmt: skip
-def segment_overlap(data: bytes) -> bytes:
-    return data
-
-
-@Case(f"{SEVERAL}/{THIRD}", "the second of three segments was removed", beside=(FIRST,))
-def segment_gap(data: bytes) -> bytes:
-    return data
-
-
-@Case("4.3.0-v2-none-segments/00000000000000000024.log", "the first batch was removed", beside=(FIRST,))
-def missing_batches(data: bytes) -> bytes:
-    return data[entries(data)[0].end :]
-
-
 REMOTE = "-AAAAAAAAAAAAAAAAAAAAAA.log"
-
-
-@Case(f"{SEVERAL}/{FIRST}", "the segments are those of remote storage, with the first one uploaded twice",
-      name=FIRST.replace(".log", REMOTE), exchanged={FIRST.replace(".log", REMOTE.replace("A.", "Q.")): FIRST,
-                                                     SECOND.replace(".log", REMOTE): SECOND})  # fmt: skip
-def repeated_upload(data: bytes) -> bytes:
-    return data
-
-
-@Case(f"{SEVERAL}/{SECOND}", "the second and the third segment have each other's name", name=THIRD, beside=(FIRST,),
-      exchanged={SECOND: THIRD})  # fmt: skip
-def segment_order(data: bytes) -> bytes:
-    return data
-
-
-@Case(f"{SEVERAL}/{SECOND}", "the .index file was removed; the first segment has one",
-      beside=(FIRST, FIRST.replace(".log", ".index"), FIRST.replace(".log", ".timeindex"),
-              SECOND.replace(".log", ".timeindex")))  # fmt: skip
-def missing_index(data: bytes) -> bytes:
-    return data
-
-
-@Case(f"{SEVERAL}/{SECOND}", "two segments without any other file", beside=(FIRST,))
-def no_indexes(data: bytes) -> bytes:
-    return data
-
-
-@Case(f"{SEVERAL}/{SECOND}", "the second segment also exists as a .swap file", name=f"{SECOND}.swap",
-      beside=(FIRST, SECOND, THIRD))  # fmt: skip
-def swap_pending(data: bytes) -> bytes:
-    return data
 
 
 @Case(f"{TRANSACTIONS}/{17:020}.snapshot", "the last offset of producer 2 is one too low; the CRC is correct",
@@ -627,63 +465,9 @@ def snapshot_mismatch(data: bytes) -> bytes:
     return damage.splice(data, 2, 6, struct.pack(">I", crc32c(data[6:])))
 
 
-@Case(f"{TRANSACTIONS}/{17:020}.snapshot", "the snapshot was renamed to offset 12", name=f"{12:020}.snapshot",
-      beside=(FIRST, WITH_INDEXES[0]))  # fmt: skip
-def stray_snapshot(data: bytes) -> bytes:
-    return data
-
-
 _WITHOUT_SNAPSHOTS = tuple(
     f"{base:020}{suffix}" for base in (0, 17, 48, 52, 73, 77) for suffix in (".log", ".index", ".timeindex")
 )
-
-
-@Case(f"{TRANSACTIONS}/{_WITHOUT_SNAPSHOTS[-3]}", "the producer snapshots of the folder were deleted",
-      beside=(*(name for name in _WITHOUT_SNAPSHOTS if name != f"{77:020}.log"), f"{17:020}.txnindex",
-              f"{52:020}.txnindex", "leader-epoch-checkpoint"))  # fmt: skip
-def producers_without_snapshot(data: bytes) -> bytes:
-    return data
-
-
-@Case(HEADERS, "the leader-epoch-checkpoint was deleted",
-      beside=(f"{0:020}.index", f"{0:020}.timeindex", "partition.metadata"))  # fmt: skip
-def missing_epochs(data: bytes) -> bytes:
-    return data
-
-
-@Case(f"{HEADERS}/leader-epoch-checkpoint", "the second epoch starts at offset 20", beside=(FIRST,))
-def epoch_mismatch(data: bytes) -> bytes:
-    return data.replace(b"2 26", b"2 20")
-
-
-@Case(f"{LOG_DIR}/recovery-point-offset-checkpoint", "the recovery point of the partition is 100 too high", beside=(FIRST,),
-      of=HEADERS, within="none-headers-0")  # fmt: skip
-def checkpoint_behind_log(data: bytes) -> bytes:
-    return data.replace(b"none-headers 0 26", b"none-headers 0 126")
-
-
-@Case(f"{LOG_DIR}/replication-offset-checkpoint", "the high watermark of the partition is 100 too high", beside=(FIRST,),
-      of=HEADERS, within="none-headers-0")  # fmt: skip
-def stale_high_watermark(data: bytes) -> bytes:
-    return data.replace(b"none-headers 0 26", b"none-headers 0 126")
-
-
-@Case(f"{LOG_DIR}/log-start-offset-checkpoint", "the log start of the partition is 100", beside=(FIRST,),
-      of=HEADERS, within="none-headers-0")  # fmt: skip
-def log_start_behind_end(data: bytes) -> bytes:
-    return data.replace(b"0\n0\n", b"0\n1\nnone-headers 0 100\n")
-
-
-@Case(f"{TRANSACTIONS}/{WITH_INDEXES[1]}", "none: the log of the index was removed", beside=(FIRST,))
-def orphaned_index(data: bytes) -> bytes:
-    return data
-
-
-@Case(f"{TRANSACTIONS}/{88:020}.snapshot", "none: all segments except the first were removed", beside=(FIRST,))
-def snapshot_behind_log(data: bytes) -> bytes:
-    return data
-
-
 LIVE = "4.3.0-v2-none-live"
 
 
@@ -698,6 +482,57 @@ def stale_index_entries(data: bytes) -> bytes:
     return damage.splice(data, used, used + 8, struct.pack(">ii", 60, 20_000))
 
 
+CASES |= {
+    "index-mismatch": Case(f"{TRANSACTIONS}/{WITH_INDEXES[1]}",
+        "the position of the second entry is one byte too high", lambda data: damage.flip(data, 15, 1),
+        beside=_others(".index")),
+    "txn-index-mismatch": Case(f"{TRANSACTIONS}/{WITH_INDEXES[3]}", "the first entry was removed",
+        lambda data: data[34:], beside=_others(".txnindex")),
+    "segment-overlap": Case(f"{SEVERAL}/{THIRD}", "the third segment was renamed to offset 44", name=f"{44:020}.log",
+        beside=(FIRST, SECOND)),
+    "segment-gap": Case(f"{SEVERAL}/{THIRD}", "the second of three segments was removed", beside=(FIRST,)),
+    "missing-batches": Case("4.3.0-v2-none-segments/00000000000000000024.log", "the first batch was removed",
+        lambda data: data[entries(data)[0].end :], beside=(FIRST,)),
+    "repeated-upload": Case(f"{SEVERAL}/{FIRST}",
+        "the segments are those of remote storage, with the first one uploaded twice",
+        name=FIRST.replace(".log", REMOTE),
+        exchanged={FIRST.replace(".log", REMOTE.replace("A.", "Q.")): FIRST, SECOND.replace(".log", REMOTE): SECOND}),
+    "segment-order": Case(f"{SEVERAL}/{SECOND}", "the second and the third segment have each other's name",
+        name=THIRD, beside=(FIRST,), exchanged={SECOND: THIRD}),
+    "missing-index": Case(f"{SEVERAL}/{SECOND}", "the .index file was removed; the first segment has one",
+        beside=(FIRST, FIRST.replace(".log", ".index"), FIRST.replace(".log", ".timeindex"),
+            SECOND.replace(".log", ".timeindex"))),
+    "no-indexes": Case(f"{SEVERAL}/{SECOND}", "two segments without any other file", beside=(FIRST,)),
+    "swap-pending": Case(f"{SEVERAL}/{SECOND}", "the second segment also exists as a .swap file",
+        name=f"{SECOND}.swap", beside=(FIRST, SECOND, THIRD)),
+    "stray-snapshot": Case(f"{TRANSACTIONS}/{17:020}.snapshot", "the snapshot was renamed to offset 12",
+        name=f"{12:020}.snapshot", beside=(FIRST, WITH_INDEXES[0])),
+    "producers-without-snapshot": Case(f"{TRANSACTIONS}/{_WITHOUT_SNAPSHOTS[-3]}",
+        "the producer snapshots of the folder were deleted",
+        beside=(*(name for name in _WITHOUT_SNAPSHOTS if name != f"{77:020}.log"), f"{17:020}.txnindex",
+            f"{52:020}.txnindex", "leader-epoch-checkpoint")),
+    "missing-epochs": Case(HEADERS, "the leader-epoch-checkpoint was deleted",
+        beside=(f"{0:020}.index", f"{0:020}.timeindex", "partition.metadata")),
+    "epoch-mismatch": Case(f"{HEADERS}/leader-epoch-checkpoint", "the second epoch starts at offset 20",
+        lambda data: data.replace(b"2 26", b"2 20"), beside=(FIRST,)),
+    "checkpoint-behind-log": Case(f"{LOG_DIR}/recovery-point-offset-checkpoint",
+        "the recovery point of the partition is 100 too high",
+        lambda data: data.replace(b"none-headers 0 26", b"none-headers 0 126"), beside=(FIRST,), of=HEADERS,
+        within="none-headers-0"),
+    "stale-high-watermark": Case(f"{LOG_DIR}/replication-offset-checkpoint",
+        "the high watermark of the partition is 100 too high",
+        lambda data: data.replace(b"none-headers 0 26", b"none-headers 0 126"), beside=(FIRST,), of=HEADERS,
+        within="none-headers-0"),
+    "log-start-behind-end": Case(f"{LOG_DIR}/log-start-offset-checkpoint", "the log start of the partition is 100",
+        lambda data: data.replace(b"0\n0\n", b"0\n1\nnone-headers 0 100\n"), beside=(FIRST,), of=HEADERS,
+        within="none-headers-0"),
+    "orphaned-index": Case(f"{TRANSACTIONS}/{WITH_INDEXES[1]}", "none: the log of the index was removed",
+        beside=(FIRST,)),
+    "snapshot-behind-log": Case(f"{TRANSACTIONS}/{88:020}.snapshot",
+        "none: all segments except the first were removed", beside=(FIRST,)),
+}  # fmt: skip
+
+
 # K7: the metadata log of KRaft
 
 METADATA = "4.3.0-v2-none-internal-cluster-metadata"
@@ -709,12 +544,6 @@ METADATA = "4.3.0-v2-none-internal-cluster-metadata"
 def metadata_not_replayable(data: bytes) -> bytes:
     batch = next(one for one in entries(data) if get(data, one.at, "base_offset") == 148)
     return fix_crc(damage.flip(data, batch.at + 80, bits=1), batch.at)
-
-
-@Case(METADATA, "the batches before offset 91 were removed", name=f"__cluster_metadata-0/{91:020}.log",
-      within="__cluster_metadata-0", beside=("partition.metadata",), rule=["no-indexes=ignore"])  # fmt: skip
-def metadata_snapshot_missing(data: bytes) -> bytes:
-    return data[next(batch.at for batch in entries(data) if get(data, batch.at, "base_offset") == 91) :]
 
 
 IN_LOG_DIR: dict[str, Any] = {
@@ -737,18 +566,6 @@ def log_dir_files(directory: str, topic_id: str) -> dict[str, str]:
     }
 
 
-@Case(METADATA, "the partition folder plain-0 has a topic id that no topic of the log has", **IN_LOG_DIR,
-      written=log_dir_files(REGISTERED, OTHER_ID), rule=["no-indexes=ignore"])  # fmt: skip
-def stray_folder(data: bytes) -> bytes:
-    return data
-
-
-@Case(METADATA, "meta.properties has a directory id that the broker of the log has not registered", **IN_LOG_DIR,
-      written=log_dir_files(OTHER, TOPIC_ID), rule=["no-indexes=ignore"])  # fmt: skip
-def unregistered_directory(data: bytes) -> bytes:
-    return data
-
-
 @Case(METADATA, "a broker was added that runs: the log ended with the stop of its only one", **IN_LOG_DIR)
 def last_replica_fenced(data: bytes) -> bytes:
     running = metadata_logs.broker(2, 200)
@@ -762,9 +579,19 @@ def ghost_controller(data: bytes) -> bytes:
     return metadata_logs.with_voters(added, [1, 2])
 
 
-@Case(METADATA, "a controller of Kafka 3.9 was added", **IN_LOG_DIR)
-def upgrade_blocked(data: bytes) -> bytes:
-    return metadata_logs.appended(data, metadata_logs.controller(2, metadata_version=21))
+CASES |= {
+    "metadata-snapshot-missing": Case(METADATA, "the batches before offset 91 were removed",
+        lambda data: data[next(batch.at for batch in entries(data) if get(data, batch.at, "base_offset") == 91) :],
+        name=f"__cluster_metadata-0/{91:020}.log", within="__cluster_metadata-0", beside=("partition.metadata",),
+        rule=["no-indexes=ignore"]),
+    "stray-folder": Case(METADATA, "the partition folder plain-0 has a topic id that no topic of the log has",
+        **IN_LOG_DIR, written=log_dir_files(REGISTERED, OTHER_ID), rule=["no-indexes=ignore"]),
+    "unregistered-directory": Case(METADATA,
+        "meta.properties has a directory id that the broker of the log has not registered", **IN_LOG_DIR,
+        written=log_dir_files(OTHER, TOPIC_ID), rule=["no-indexes=ignore"]),
+    "upgrade-blocked": Case(METADATA, "a controller of Kafka 3.9 was added",
+        lambda data: metadata_logs.appended(data, metadata_logs.controller(2, metadata_version=21)), **IN_LOG_DIR),
+}  # fmt: skip
 
 
 # K8: bytes from the network
@@ -790,11 +617,6 @@ def _produced(records: bytes) -> bytes:
 WRAPPERS = "0.10.2.2-v1-gzip"
 
 
-@Case(WRAPPERS, "a Produce request has the first compressed message twice", name="sent", framing="requests")
-def several_batches(data: bytes) -> bytes:
-    return _produced(data[: entries(data)[1].at] * 2)
-
-
 @Case(WRAPPERS, "a Produce request has the second compressed message with the offsets of the log", name="sent",
       framing="requests")  # fmt: skip
 def relative_offset_mismatch(data: bytes) -> bytes:
@@ -808,46 +630,28 @@ def mixed_codecs(data: bytes) -> bytes:
     return data[: entries(data)[1].at] + other[entries(other)[1].at :]
 
 
-@Case(PRODUCED, "the size of the third frame is 2**31 too low", framing="requests")
-def frame_size(data: bytes) -> bytes:
-    return damage.flip(data, THIRD_FRAME, 0x80)
-
-
-@Case(PRODUCED, "the last frame is cut", framing="requests")
-def frame_cut(data: bytes) -> bytes:
-    return damage.shrink(data, len(data) - 20)
-
-
-@Case(PRODUCED, "the version of the third frame is 99", framing="requests")
-def unknown_api(data: bytes) -> bytes:
-    return _over(data, THIRD_FRAME + 6, struct.pack(">h", 99))
-
-
 @Case(PRODUCED, "the length of the topics in the third frame goes beyond its end", framing="requests")
 def malformed_body(data: bytes) -> bytes:
     # After size, API, version, correlation id, client id and tags: null, acks, timeout.
     return _over(data, THIRD_FRAME + 4 + 8 + 2 + len("producer-1") + 1 + 1 + 2 + 4, b"\x7f")
 
 
-@Case(
-    ANSWERED,
-    "the correlation id of the first frame is 77",
-    framing="responses",
-    beside=("03.requests",),
-    requests="03.requests",
-)
-def unmatched_response(data: bytes) -> bytes:
-    return _over(data, 4, struct.pack(">i", 77))
-
-
-@Case(ANSWERED, "none: the requests are not given", framing="responses")
-def unread_bodies(data: bytes) -> bytes:
-    return data
-
-
-@Case("4.3.0-java/00.requests", "none: a Metadata request of librdkafka is longer than its version", framing="requests")
-def body_left_over(data: bytes) -> bytes:
-    return data
+CASES |= {
+    "several-batches": Case(WRAPPERS, "a Produce request has the first compressed message twice",
+        lambda data: _produced(data[: entries(data)[1].at] * 2), name="sent", framing="requests"),
+    "frame-size": Case(PRODUCED, "the size of the third frame is 2**31 too low",
+        lambda data: damage.flip(data, THIRD_FRAME, 0x80), framing="requests"),
+    "frame-cut": Case(PRODUCED, "the last frame is cut", lambda data: damage.shrink(data, len(data) - 20),
+        framing="requests"),
+    "unknown-api": Case(PRODUCED, "the version of the third frame is 99",
+        lambda data: _over(data, THIRD_FRAME + 6, struct.pack(">h", 99)), framing="requests"),
+    "unmatched-response": Case(ANSWERED, "the correlation id of the first frame is 77",
+        lambda data: _over(data, 4, struct.pack(">i", 77)), framing="responses", beside=("03.requests",),
+        requests="03.requests"),
+    "unread-bodies": Case(ANSWERED, "none: the requests are not given", framing="responses"),
+    "body-left-over": Case("4.3.0-java/00.requests",
+        "none: a Metadata request of librdkafka is longer than its version", framing="requests"),
+}  # fmt: skip
 
 
 def is_judged(file: Path) -> bool:
