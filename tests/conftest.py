@@ -18,6 +18,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.fuzzing import cases
+from tests.support.rooms import BEGIN_FIRST
 from tools.lab import maven
 
 if TYPE_CHECKING:
@@ -49,15 +50,19 @@ if sys.platform == "linux":
     _set_files_in_memory()
 
 #: For sessions of tests: a JVM that stays small.
-SPARK_SETTINGS = {
-    "spark.driver.memory": "700m",
-    "spark.sql.shuffle.partitions": "2",
-}
+SPARK_SETTINGS = {"spark.driver.memory": "700m", "spark.sql.shuffle.partitions": "2"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let --dist loadfile keep the order of the files: by its own, those with one test come last, as long as it is."""
+    config.option.loadscopereorder = False
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests that need Kafka's jars where these can't run. Runs before ``-m`` selects."""
+    """Skip tests that need Kafka's jars where these can't run, before ``-m`` selects. Long files are first."""
+    order = {name: number for number, name in enumerate(BEGIN_FIRST)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
     why = maven.missing()
     if why is None and find_spec("confluent_kafka") is None:
         why = "needs confluent-kafka"

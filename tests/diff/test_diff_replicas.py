@@ -127,7 +127,8 @@ def test_real_replicas(brokers: tuple[KraftBroker, KraftBroker], tmp_path: Path)
 
 
 def leader(broker: KraftBroker) -> int:
-    return int(broker.admin().list_topics(TOPIC, timeout=5).topics[TOPIC].partitions[0].leader)
+    partitions = broker.admin().list_topics(TOPIC, timeout=5).topics[TOPIC].partitions
+    return int(partitions[0].leader) if partitions else -1
 
 
 def in_sync(broker: KraftBroker) -> bool:

@@ -7,6 +7,8 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
+from tests.support.rooms import BEGIN_FIRST
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "kseg"
 #: An import at the top of a module: those in functions and for type checkers are indented.
@@ -62,6 +64,11 @@ def libraries(path: Path) -> set[str]:
             elif own not in seen:
                 waiting.append(own)
     return foreign
+
+
+def test_the_files_that_begin_first_exist() -> None:
+    """A file that got another name would begin last again."""
+    assert {*BEGIN_FIRST} <= {path.name for path in (ROOT / "tests").rglob("test_*.py")}
 
 
 def test_make_test_needs_only_what_it_installs() -> None:

@@ -1,4 +1,4 @@
-"""The rooms of the package in their order."""
+"""The rooms of the package, and files of tests, in their order."""
 
 from __future__ import annotations
 
@@ -25,3 +25,9 @@ ROOMS = [
     "extras.pipeline",
     "cli",
 ]  # fmt: skip
+#: The files whose tests with brokers take longest, in this order. A file that begins last keeps one process busy alone.
+BEGIN_FIRST = (
+    "test_adopt_broker.py", "test_remedies.py", "test_soak.py", "test_recovery.py", "test_history_broker.py",
+    "test_convert_served.py", "test_states_broker.py", "test_cluster_state_broker.py", "test_tier_broker.py",
+    "test_producer_snapshots.py", "test_another_cluster_broker.py", "test_replication.py",
+)  # fmt: skip
