@@ -43,6 +43,7 @@ COMMANDS = {
     "sql-batches": "sql --format jsonl 'select sum(record_count) n from batches' A",
     "repair": "repair --format jsonl A OUT",
     "convert": "convert any-to-v2 A OUT",
+    "convert-skipping": "convert any-to-v2 --skip-damaged A OUT",
     "adopt": "adopt --format jsonl --no-metadata --node 1=A --node 2=B",
 }
 #: Those that read URLs, too.

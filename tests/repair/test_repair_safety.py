@@ -1,14 +1,12 @@
-"""Killed, out of space, unreadable while repairing:
+"""A repair of a source that changes, and of a disk that stores other bytes; its progress and its memory.
 
-the source is unchanged, no unfinished file gets the final name, memory is constant.
+Faults while it writes: tests/storage/test_publish.py.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import pty
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,7 +21,6 @@ from kseg.format.storage.atomic_write import NewFile
 from kseg.format.writer.batch_runs import ReadBackError
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage
-from tests.support.interrupted import EndedRuns, failing_disk
 from tests.support.repairing import FIRST, digests
 
 REPAIR = [sys.executable, "-m", "kseg", "repair"]
@@ -52,64 +49,6 @@ def source(tmp_path: Path) -> Path:
     (folder / FIRST).write_bytes(log_from(0, 2000))
     (folder / SECOND).write_bytes(log_from(2000, 1000))
     return folder
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["file", "folder", "forced folder"])
-def test_killed_at_any_moment(kind: str, source: Path, tmp_path: Path) -> None:
-    """The target is absent (with --force: the old one) or complete; later runs work."""
-    out = tmp_path / "out"
-    out.mkdir()
-    path, target = (source, out / "p-0") if "folder" in kind else (source / FIRST, out / FIRST)
-    runs = EndedRuns([*REPAIR, *(["--force"] if "forced" in kind else []), path, target])
-    before = digests(source)
-    assert runs.whole() == 1
-    whole = digests(target)
-    assert len(whole) == (7 if "folder" in kind else 1)  # two logs with two indexes each, and the leader epochs
-    while runs.ended < 6:
-        shutil.rmtree(out)
-        out.mkdir()
-        if "forced" in kind:
-            target.mkdir()
-            (target / FIRST).write_bytes(b"old")
-        runs.again()
-        if target.exists():
-            assert digests(target) == whole or (target / FIRST).read_bytes() == b"old"
-        else:
-            # Between renaming the old folder and naming the new one, both exist and are complete.
-            assert "forced" not in kind or any(left.name.endswith(".old") for left in out.iterdir())
-        for left in out.iterdir():
-            # A broker must ignore all remaining files.
-            assert left.name.startswith(".") or left == target or target.exists()
-    assert digests(source) == before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("room", ["half", "log"])
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_out_of_space(kind: str, room: str, small_disk: Callable[[int], Path], source: Path, tmp_path: Path) -> None:
-    """Space for half of the log, or for the log without its indexes."""
-    before = digests(source)
-    path = source if kind == "folder" else source / FIRST
-    size = sum(log.stat().st_size for log in source.glob("*.log")) if kind == "folder" else path.stat().st_size
-    disk = small_disk(-(-size // mmap.PAGESIZE) * mmap.PAGESIZE if room == "log" else size // 2)
-    target = disk / ("p-0" if kind == "folder" else FIRST)
-    done = subprocess.run([*REPAIR, str(path), str(target)], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "No space left on device; nothing was written there" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert list(disk.iterdir()) == []
-    assert digests(source) == before
-
-
-@pytest.mark.parametrize("fails_at", [0, 100_000])
-def test_a_failing_disk(fails_at: int, source: Path, tmp_path: Path) -> None:
-    """Bytes that can't be read today may be readable later: they are not damage to be left out."""
-    failing_disk(fails_at, good_openings=0)
-    before = digests(tmp_path)
-    with pytest.raises(UnreadableError, match="Input/output error"):
-        repair(f"failing://{source / FIRST}", str(tmp_path / FIRST), RepairPlan())
-    assert digests(tmp_path) == before
 
 
 def test_a_segment_that_can_not_be_read(source: Path, tmp_path: Path) -> None:

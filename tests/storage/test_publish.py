@@ -6,6 +6,7 @@ Each case counts the calls that change folders or sync files, then repeats the w
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import resource
 import shutil
@@ -26,6 +27,7 @@ from kseg.errors import KsegError
 from kseg.format.storage import atomic_write, interrupts
 from kseg.format.storage.interrupts import Interrupted
 from tests.support.cli import SEGMENTS, kseg
+from tests.support.interrupted import write_log
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and forks of POSIX")
 
@@ -66,6 +68,8 @@ _V2, _FORCED = ConversionPlan.of("any-to-v2", force=True), RepairPlan(force=True
 CASES = {
     "convert": Case(lambda folder: convert(str(LOG), str(folder / LOG.name), _V2), _SINGLE),
     "repair": Case(lambda folder: repair(str(LOG), str(folder / LOG.name), _FORCED), _SINGLE),
+    "convert-new": Case(lambda folder: convert(str(LOG), str(folder / LOG.name), ConversionPlan.of("any-to-v2")), {}),
+    "repair-new": Case(lambda folder: repair(str(LOG), str(folder / LOG.name), RepairPlan()), {}),
     "convert-folder": Case(lambda folder: convert(str(SMALL), str(folder / "t-0"), _V2), {"t-0/" + LOG.name: b"old"}),
     "repair-folder": Case(lambda folder: repair(str(SMALL), str(folder / "t-0"), _FORCED), {"t-0/" + LOG.name: b"old"}),
     "report": Case(_report, {"out.txt": b"old"}),
@@ -79,8 +83,9 @@ def _files(folder: Path) -> _Files:
 
 def _prepared(case: Case, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     for name, data in case.older.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(data)
         atomic_write.mark_results((folder / name).parent)
 
@@ -173,9 +178,35 @@ def test_a_full_disk_at_any_step(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("room", ["half", "log"])
+@pytest.mark.parametrize("kind", ["file", "folder"])
+@pytest.mark.parametrize("verb", ["convert", "repair"])
+def test_out_of_space(verb: str, kind: str, room: str, small_disk: Callable[[int], Path], tmp_path: Path) -> None:
+    """A disk with space for half of the log, or for the log without its indexes, is empty again; the source is unchanged."""
+    source = tmp_path / "t-0"
+    source.mkdir()
+    write_log(source / LOG.name, 2, offset=int(NAME))
+    before, path = _files(source), source if kind == "folder" else source / LOG.name
+
+    def work(folder: Path) -> None:
+        if verb == "convert":
+            convert(str(path), str(folder / path.name), ConversionPlan.of("v0-to-v2"))
+        else:
+            repair(str(path), str(folder / path.name), RepairPlan())
+
+    (tmp_path / "whole").mkdir()
+    work(tmp_path / "whole")
+    size = sum(len(data) for name, data in _files(tmp_path / "whole").items() if name.endswith(".log"))
+    disk = small_disk(-(-size // mmap.PAGESIZE) * mmap.PAGESIZE if room == "log" else size // 2)
+    with pytest.raises(KsegError, match="No space left on device; nothing was written there"):
+        work(disk)
+    assert (list(disk.iterdir()), _files(source)) == ([], before)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_kill_at_any_step(name: str, tmp_path: Path) -> None:
-    """No file under a final name is empty or unfinished, and no new index is next to an older log."""
+    """No file under a final name is empty or unfinished, no new index is next to an older log, and a later run works."""
     case, folder = CASES[name], tmp_path / "out"
     new, count = _new_result(case, folder)
     for at in range(count):
@@ -200,14 +231,17 @@ def test_a_kill_at_any_step(name: str, tmp_path: Path) -> None:
                 # Between the two renames the older folder has a hidden name.
                 assert any(path.startswith(f".{top}.") and ".old/" in path for path in left)
         else:
-            first = next(iter(case.older))
-            assert first in named
-            if named[first] != new[first]:
+            first = next(path for path in new if path.endswith((".log", ".txt")))
+            assert first in named or not case.older
+            if named.get(first) != new[first]:
                 assert all(data == b"old" for data in named.values()), at
+        if case.older or not named:  # what it began without --force is not replaced without it
+            case.work(folder)
+            assert {path: data for path, data in _files(folder).items() if not path.startswith(".")} == new, at
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["convert", "repair", "convert-folder", "repair-folder", "report"])
+@pytest.mark.parametrize("name", [name for name in CASES if name != "spark"])
 def test_a_limit_of_the_file_size(name: str, tmp_path: Path) -> None:
     """A write fails at any size: the older result stays."""
     case, folder = CASES[name], tmp_path / "out"
@@ -223,7 +257,7 @@ def test_a_limit_of_the_file_size(name: str, tmp_path: Path) -> None:
             try:
                 case.work(folder)
             except KsegError as error:
-                os._exit(7 if "nothing was written" in str(error) else 8)
+                os._exit(7 if "File too large; nothing was written" in str(error) else 8)
             os._exit(9)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7, limit
         assert _files(folder) == case.older, limit
