@@ -21,21 +21,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confluent_kafka.schema_registry import (
-    Schema,
-    SchemaReference,
-    SchemaRegistryClient,
-    header_schema_id_serializer,
-)
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
-from confluent_kafka.serialization import (
-    IntegerSerializer,
-    MessageField,
-    SerializationContext,
-    StringSerializer,
-)
+from confluent_kafka.serialization import IntegerSerializer, MessageField, SerializationContext, StringSerializer
 
 from kseg.format.segment.records_chunk import Header
 from kseg.format.writer.records_builder import PlainRecord, build_batch

@@ -89,11 +89,7 @@ def log(name: str, sizes: Iterable[int], producer: int = -1, behind: int = 0) ->
 
 @pytest.mark.parametrize(
     ("producer", "behind", "kind", "strength"),
-    [
-        (-1, 0, "next block", "guess"),
-        (77, 0, "sequence", "strong"),
-        (77, 5, "sequence", "strong"),
-    ],
+    [(-1, 0, "next block", "guess"), (77, 0, "sequence", "strong"), (77, 5, "sequence", "strong")],
 )
 def test_a_file_in_a_row_of_blocks_is_one_run(
     producer: int, behind: int, kind: str, strength: str, tmp_path: Path

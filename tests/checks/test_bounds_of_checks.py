@@ -310,9 +310,7 @@ BOUNDS: list[Bound] = [
 
 
 @pytest.mark.parametrize("bound", BOUNDS, ids=lambda bound: bound[0])
-def test_a_range_ends_where_the_rule_says(
-    bound: Bound,
-) -> None:
+def test_a_range_ends_where_the_rule_says(bound: Bound) -> None:
     """The values are those of ``LogValidator`` and ``UnifiedLog``: one more or less is a finding."""
     rule, settings, made, values = bound
     found = {value: sum(name == rule for _, name in checked(made(value), **settings)) for value in values}

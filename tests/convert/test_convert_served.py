@@ -26,12 +26,7 @@ SETS = 60
 # The lab's brokers have this setting: 1200 bytes per index. A log that needs more makes recovery fail.
 INDEX_INTERVAL = 512
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-FOLDERS = (
-    "0.8.2.2-v0-lz4",
-    "0.10.2.2-v1-gzip-log-append-time",
-    "2.8.2-v0v1v2-mixed",
-    "2.8.2-v2v1v0v2-downgraded",
-)
+FOLDERS = ("0.8.2.2-v0-lz4", "0.10.2.2-v1-gzip-log-append-time", "2.8.2-v0v1v2-mixed", "2.8.2-v2v1v0v2-downgraded")
 SEEN = ("offset", "timestamp", "key", "value", "headers")
 
 

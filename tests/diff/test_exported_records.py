@@ -108,13 +108,7 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
     brokers = make(tmp_path)
     two = [one / "clicks-2" for one in brokers[:2]]
     metadata = [shutil.copytree(two[0], tmp_path / name / "__cluster_metadata-0") for name in ("m1", "m2")]
-    for options in (
-        ["--shallow", *two],
-        ["--by-key", *two],
-        [one / "clicks-2" for one in brokers],
-        brokers,
-        metadata,
-    ):
+    for options in (["--shallow", *two], ["--by-key", *two], [one / "clicks-2" for one in brokers], brokers, metadata):
         assert invoke("diff", "--export", tmp_path / "lost", *options).exit_code == 2, options
         assert not (tmp_path / "lost").exists()
     assert "exists" in invoke("diff", "--export", brokers[2], *two).stderr

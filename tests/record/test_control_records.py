@@ -27,11 +27,7 @@ CASES = {
             '":[{"voterId":3000}]}'
         ),
     ),
-    "leader-change-0-empty": (
-        2,
-        "0000ffffffff010100",
-        '{"version":0,"leaderId":-1,"voters":[],"grantingVoters":[]}',
-    ),
+    "leader-change-0-empty": (2, "0000ffffffff010100", '{"version":0,"leaderId":-1,"voters":[],"grantingVoters":[]}'),
     "leader-change-0-unknown-tags": (
         2,
         "000000000bb8040000000101ac02c801" + "00" * 203 + "020000000bb8000200000bb800010703010203",
@@ -52,11 +48,7 @@ CASES = {
             'wj__v38-_r5-A"}],"grantingVoters":[{"voterId":3000,"voterDirectoryId":"AQIDBAUGBwj__v38-_r5-A"}]}'
         ),
     ),
-    "leader-change-1-empty": (
-        2,
-        "0001ffffffff010100",
-        '{"version":1,"leaderId":-1,"voters":[],"grantingVoters":[]}',
-    ),
+    "leader-change-1-empty": (2, "0001ffffffff010100", '{"version":1,"leaderId":-1,"voters":[],"grantingVoters":[]}'),
     "leader-change-1-unknown-tags": (
         2,
         "000100000bb804000000010102030405060708fffefdfcfbfaf9f801ac02c801"

@@ -14,12 +14,7 @@ from kseg.format.record.layout import INT32_MAX, RECORD_BATCH_OVERHEAD
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
 from tests.support import damage
 
-READERS = {
-    "h": framing.read_int16,
-    "i": framing.read_int32,
-    "I": framing.read_uint32,
-    "q": framing.read_int64,
-}
+READERS = {"h": framing.read_int16, "i": framing.read_int32, "I": framing.read_uint32, "q": framing.read_int64}
 BYTES = bytes.fromhex("7fffffffffffffff8000000000000000ffffffffffffffff0102030405060708f1e2d3c4b5a69788")
 
 

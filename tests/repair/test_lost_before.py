@@ -74,11 +74,7 @@ PARTITIONS: dict[str, tuple[list[tuple[int, list[bytes]]], Callable[[Path], obje
     "before the log start": ([(0, _HOLE)], _checkpoint("log-start-offset-checkpoint", 8), False),
     "between segments": ([(0, [_batch(0, 4)]), (8, [_batch(8, 4)])], None, True),
     "between compacted segments": ([(0, [_batch(0, 4, without=2)]), (8, [_batch(8, 4)])], None, False),
-    "an index of a lost segment": (
-        [(0, [_batch(0, 4)]), (8, [_batch(8, 4)])],
-        _add_index,
-        True,
-    ),
+    "an index of a lost segment": ([(0, [_batch(0, 4)]), (8, [_batch(8, 4)])], _add_index, True),
     "at the start of a segment": ([(0, [_batch(0, 4, key=None)]), (4, [_batch(8, 4)])], None, True),
     "message sets": ([(0, [_batch(0, 4, magic=1), _batch(8, 4, magic=1)])], None, True),
     "messages": ([(0, [_batch(0, 1, magic=1), _batch(8, 1, magic=1)])], None, True),

@@ -255,9 +255,7 @@ def test_a_third_replica_shows_where_an_epoch_began(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "other",
-    [_batch(4, 4, 1, "w"), damage.alter(_batch(4, 4, 1), 0, producer_id=8)],
-    ids=["records", "producer"],
+    "other", [_batch(4, 4, 1, "w"), damage.alter(_batch(4, 4, 1), 0, producer_id=8)], ids=["records", "producer"]
 )
 def test_replicas_that_diverge_without_an_epoch(other: bytes, tmp_path: Path) -> None:
     """Other records at the same offset and epoch, or another producer: nothing is written, unless one side is chosen."""

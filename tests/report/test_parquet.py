@@ -110,10 +110,7 @@ def test_times_and_texts_outside_of_arrows_types(tmp_path: Path) -> None:
         None, LAST_MILLISECOND, LAST_MILLISECOND + 1, -62_135_596_800_000,
     ]  # fmt: skip
     assert [(row["key"], row["value"]) for row in found] == [(None, b""), (b"", None), (b"k", b"v"), (b"\xff", b"\0")]
-    assert [row["headers"] for row in found[2:]] == [
-        [{"key": "�", "value": None}],
-        [{"key": "a", "value": b""}],
-    ]
+    assert [row["headers"] for row in found[2:]] == [[{"key": "�", "value": None}], [{"key": "a", "value": b""}]]
     assert {(row["topic"], row["partition"]) for row in found} == {("orders", 7)}
 
 

@@ -201,11 +201,7 @@ def test_used_guids_are_those_of_the_topic() -> None:
         ([FIXTURE / "absent"], 2, "No such file or directory"),
         ([FIXTURE / "orders-0"], 0, "not a record of a registry: offset 0: not JSON"),
         ([FIXTURE, "--used-by", FIXTURE / "absent"], 2, "No such file or directory"),
-        (
-            [FIXTURE, "--export", "--format", "csv"],
-            2,
-            "--export cannot be combined with --format csv",
-        ),
+        ([FIXTURE, "--export", "--format", "csv"], 2, "--export cannot be combined with --format csv"),
         ([FIXTURE, "--format", "parquet"], 2, "expected table, jsonl or csv"),
     ],
 )

@@ -177,14 +177,8 @@ def test_damage_of_the_topic_with_schemas_is_reported(tmp_path: Path) -> None:
         (["--key-as", "time-windowed:protobuf:M"], "--key-as time-windowed:protobuf:M needs --schemas"),
         (["--value-as", "struct", "--decoder", "json:loads"], "--value-as struct needs --schemas"),
         (["--value-as", "json", "--shallow"], "cannot be combined with --shallow"),
-        (
-            ["--value-as", "json", "--format", "hex"],
-            "cannot be combined with --format hex",
-        ),
-        (
-            ["--value-as", "json", "--template", "%v"],
-            "cannot be combined with --template",
-        ),
+        (["--value-as", "json", "--format", "hex"], "cannot be combined with --format hex"),
+        (["--value-as", "json", "--template", "%v"], "cannot be combined with --template"),
         (["--value-as", "json", "--effective"], "--effective cannot be combined with --value-as"),
         (["--value-as", "json", "--as", "message"], "cannot be combined with --as"),
         (["--schema-file", "absent.avsc"], "absent.avsc: No such file or directory"),

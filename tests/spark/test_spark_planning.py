@@ -21,16 +21,7 @@ from tests.support.fixtures import SEGMENTS, dumped, expected
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-)
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual, Not
 
 from kseg.extras.views import splits
 from kseg.extras.views.planning import plan

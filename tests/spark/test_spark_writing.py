@@ -85,10 +85,7 @@ def test_an_existing_target_is_rejected_or_replaced(spark: SparkSession, tmp_pat
     ],
 )
 def test_rows_that_are_no_log_leave_nothing(
-    spark: SparkSession,
-    tmp_path: Path,
-    rows: list[tuple[str, int, int | None]],
-    line: str,
+    spark: SparkSession, tmp_path: Path, rows: list[tuple[str, int, int | None]], line: str
 ) -> None:
     """Files that other tasks had already written are removed, too."""
     table = spark.createDataFrame(rows, "topic string, partition int, offset bigint")

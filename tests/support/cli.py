@@ -13,17 +13,9 @@ from kseg.cli.main import main
 from kseg.format.storage import remote_files
 
 ROOT = Path(__file__).parents[2]
-
-
 SEGMENTS = ROOT / "fixtures" / "segments"
-
-
 DAMAGED = ROOT / "fixtures" / "findings" / "crc-mismatch"
-
-
 PLAIN = SEGMENTS / "4.3.0-v2-none" / "00000000000000000000.log"
-
-
 MIXED = SEGMENTS / "2.8.2-v0v1v2-mixed" / "00000000000000000000.log"
 
 

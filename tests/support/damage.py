@@ -19,16 +19,8 @@ from kseg.format.compress import codecs
 from kseg.format.record import layout
 
 # Fields by name: (byte in the entry, struct code).
-_ALL = {
-    "base_offset": (layout.OFFSET_AT, "q"),
-    "size": (layout.SIZE_AT, "i"),
-    "magic": (layout.MAGIC_AT, "B"),
-}
-_LEGACY = {
-    **_ALL,
-    "crc": (layout.LEGACY_CRC_AT, "I"),
-    "attributes": (layout.LEGACY_ATTRIBUTES_AT, "B"),
-}
+_ALL = {"base_offset": (layout.OFFSET_AT, "q"), "size": (layout.SIZE_AT, "i"), "magic": (layout.MAGIC_AT, "B")}
+_LEGACY = {**_ALL, "crc": (layout.LEGACY_CRC_AT, "I"), "attributes": (layout.LEGACY_ATTRIBUTES_AT, "B")}
 FIELDS: dict[int, dict[str, tuple[int, str]]] = {
     0: {**_LEGACY, "key_size": (layout.V0_KEY_AT, "i")},
     1: {**_LEGACY, "timestamp": (layout.V1_TIMESTAMP_AT, "q"), "key_size": (layout.V1_KEY_AT, "i")},

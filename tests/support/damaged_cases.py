@@ -27,8 +27,6 @@ NOW = 1_700_000_000_000
 CODECS = ("none", "none", "gzip", "snappy", "lz4", "zstd")
 #: About the number of ranges into which a reader may split a file here.
 RANGES = (2, 3, 5, 8)
-
-
 _CHUNKS = 8
 #: Distributes the cases of a test, so that processes can share them.
 chunks = pytest.mark.parametrize("chunk", range(_CHUNKS))
@@ -276,10 +274,7 @@ _ACTS = {
     "field": _field,
     "tail": _tail,
 }
-
-
 # --- as files ---
-
 #: Epoch seconds: a recently written file may still be written, and readers wait for it.
 OLD = 1_600_000_000
 

@@ -138,11 +138,7 @@ def _avro(home: Path) -> tuple[list[str], Callable[[int, random.Random], tuple[b
 
     # Version 3 has a wider id and no field "gone".
     wide = {"name": "id", "type": "long"}
-    raw = [
-        schema(*first),
-        schema(*first, *second),
-        schema(wide, first[1], *second, *third, more=[tax]),
-    ]
+    raw = [schema(*first), schema(*first, *second), schema(wide, first[1], *second, *third, more=[tax])]
     parsed = [fastavro.parse_schema(json.loads(json.dumps(one)), _force=True) for one in raw]
 
     def make(version: int, rng: random.Random) -> tuple[bytes, dict[str, Any]]:

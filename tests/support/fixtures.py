@@ -18,11 +18,7 @@ from kseg.report.dump_report import Rows, write_jsonl
 from kseg.report.formats import View
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
-
-
 FOLDERS = sorted(path.parent for path in SEGMENTS.glob("**/expect.jsonl"))
-
-
 #: The fields of a record that are those of its batch.
 OF_BATCH = ("producer_id", "producer_epoch", "partition_leader_epoch")
 

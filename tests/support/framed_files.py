@@ -84,10 +84,7 @@ FRAMED: Mapping[str, tuple[str, bytes]] = {
     "torn-gzip": ("wide-crc", message(b"zipped", gzipped(b"this is compressed")[:-9], attributes=1)),
     "message-article": ("message", ARTICLE),
     "message-several": ("message", bare(b"key", b"value") + BARE_SECOND + bare(b"third", None)),
-    "message-gzip": (
-        "message",
-        bare(None, gzipped(struct.pack(">qi", 0, 20) + bare(b"in", b"side")), attributes=1),
-    ),
+    "message-gzip": ("message", bare(None, gzipped(struct.pack(">qi", 0, 20) + bare(b"in", b"side")), attributes=1)),
     "message-wrong-crc": ("message", bare(b"key", b"value", crc=0x70CC9AB3) + BARE_SECOND),
     "message-truncated": ("message", bare(b"key", b"value") + BARE_SECOND[:-5]),
     "message-key-length": ("message", bare(b"key", b"value", key_length=-2) + BARE_SECOND),

@@ -14,24 +14,12 @@ from kseg.format.storage.source import open_source
 from kseg.format.writer.records_builder import PlainRecord
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
 LEGACY_CODECS = CODECS[1:4]
-
-
 NOW = 1_600_000_000_000
-
-
 octets = st.none() | st.binary(max_size=200)
-
-
 # Without the line ends that only Python knows, so that the oracle's lines stay complete.
 header_keys = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=12)
-
-
 headers = st.lists(st.builds(Header, header_keys, octets), max_size=3).map(tuple)
-
-
 # Also deltas of more than 64 bits: Java's sums overflow.
 stamps = st.just(-1) | st.integers(0, NOW * 2) | st.sampled_from([2**62, 2**63 - 1, -(2**62), -(2**63)])
 

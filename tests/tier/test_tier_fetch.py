@@ -125,11 +125,7 @@ def test_an_incomplete_object_is_damage(cut: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        (["--partition", "other-0"], "has no segment of it"),
-        (["more"], "expected one BUCKET"),
-    ],
+    ("options", "text"), [(["--partition", "other-0"], "has no segment of it"), (["more"], "expected one BUCKET")]
 )
 def test_wrong_arguments(options: list[str], text: str, tmp_path: Path) -> None:
     code, _, stderr = fetch(BUCKET, tmp_path / "new", *options)

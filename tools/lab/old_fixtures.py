@@ -102,11 +102,7 @@ GENERATIONS = (
         ],
     ),
     Generation("0.9.0.1", 0, [*PLAIN, Topic("gzip-compacted", CLEANED, old_scenes.compacted, COMPACTED_V0)]),
-    Generation(
-        "0.11.0.3",
-        2,
-        [*PLAIN, Topic("lz4-idempotent", "an idempotent producer", old_scenes.idempotent)],
-    ),
+    Generation("0.11.0.3", 2, [*PLAIN, Topic("lz4-idempotent", "an idempotent producer", old_scenes.idempotent)]),
     Generation(
         "1.1.1",
         2,

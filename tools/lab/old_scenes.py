@@ -99,9 +99,7 @@ def _nth(sample: Sample, number: int) -> Sample:
 
 def _for_magic(sample: Sample, magic: int) -> Sample:
     return replace(
-        sample,
-        timestamp=sample.timestamp if magic >= 1 else None,
-        headers=sample.headers if magic >= 2 else (),
+        sample, timestamp=sample.timestamp if magic >= 1 else None, headers=sample.headers if magic >= 2 else ()
     )
 
 

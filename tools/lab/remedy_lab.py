@@ -169,11 +169,7 @@ def _compare_all(
     """Compare what clients see of all partitions with the oracle."""
     owners: dict[int, tuple[str, Oracle, list[str]]] = {}
     for case, ground, found in zip(cases, grounds, faults, strict=True):
-        owners[ground.place.number] = (
-            "",
-            oracle.without(case.lost),
-            found,
-        )
+        owners[ground.place.number] = ("", oracle.without(case.lost), found)
         owners[ground.place.neighbour] = "neighbour: ", oracle, found
     served = _served(broker, owners)
     for number, (label, _, found) in owners.items():

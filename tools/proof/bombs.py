@@ -163,10 +163,7 @@ def damaged_batches(folder: Path) -> Path:
 @_bomb(*_LOGS)
 def headers_without_batches(folder: Path) -> Path:
     """The beginnings of batches, one in the other, each as long as the rest of the file."""
-    return _partition(
-        folder,
-        b"".join(struct.pack(">qiib", n, SIZE - 17 * n, 0, 2) for n in range(SIZE // 17)),
-    )
+    return _partition(folder, b"".join(struct.pack(">qiib", n, SIZE - 17 * n, 0, 2) for n in range(SIZE // 17)))
 
 
 @_bomb(*_LOGS)
