@@ -218,10 +218,11 @@ def test_damage_is_findings_and_exit_1(tmp_path: Path) -> None:
 def test_no_file_is_created_next_to_the_input(tmp_path: Path) -> None:
     """Inputs and their folders are read-only for kseg."""
     path = tmp_path / FIRST
-    path.write_bytes(SEGMENT.read_bytes()[:-100])
+    path.write_bytes(data := SEGMENT.read_bytes()[:-100])
+    path.chmod(0o400)
     before = path.stat()
     for command in COMMANDS:
         kseg(command, tmp_path)
-    assert [file.name for file in tmp_path.iterdir()] == [FIRST]
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {FIRST: data}
     after = path.stat()
     assert (after.st_mtime_ns, after.st_size, after.st_ino) == (before.st_mtime_ns, before.st_size, before.st_ino)

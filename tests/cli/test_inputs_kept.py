@@ -49,37 +49,6 @@ def test_a_source_that_links_lead_to_is_not_replaced(verb: list[str], source: st
     assert "source" in done.stderr
 
 
-_VERBS = ["dump", "stats", "diff", "transactions", "repair", "validate"]
-
-
-@pytest.mark.parametrize(
-    ("verb", "source", "name"),
-    [
-        (verb, source, name)
-        for verb in _VERBS
-        for source in (FIRST, "")
-        for name in (f"{STEM}.index", f"{STEM}.txnindex")
-    ]
-    + [(verb, "", "notes.txt") for verb in (*_VERBS, "recovery")],
-)
-def test_no_report_lands_on_or_among_the_inputs(verb: str, source: str, name: str, tmp_path: Path) -> None:
-    """Also a new file next to the inputs is refused: a broker would trust a report that is named like an index."""
-    folder = tmp_path / "orders-0"
-    shutil.copytree(TRANSACTIONS, folder)
-    before = digests(tmp_path)
-    second = [str(TRANSACTIONS)] if verb == "diff" else ["--dry-run"] if verb == "repair" else []
-    done = invoke(verb, folder / source, *second, "-o", folder / name)
-    assert (done.exit_code, digests(tmp_path)) == (2, before)
-    assert "inputs are never changed" in done.stderr
-
-
-def test_a_repair_s_report_is_none_of_its_results(tmp_path: Path) -> None:
-    """The report must not replace a file of the result."""
-    for name in (FIRST, f"{STEM}.index"):
-        done = invoke("repair", SOUND, tmp_path / FIRST, "-o", tmp_path / name)
-        assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
-
-
 @pytest.mark.parametrize("name", [f"{FIRST}.orig", f"{STEM}-notes.txt", f"{STEM}.index.bak"])
 def test_what_only_begins_as_a_segment_s_name_is_not_removed(name: str, tmp_path: Path) -> None:
     """A foreign file with a similar name is kept."""

@@ -97,7 +97,6 @@ def _codes(found: Result) -> tuple[int, ...]:
     return (2,) if "its content is unknown" in found.output else (0, 1)
 
 
-@pytest.mark.slow
 @chunks
 def test_validate(chunk: int, tmp_path: Path) -> None:
     """Findings, counts and facts are the same with one process and with several, for files and folders."""
@@ -128,7 +127,6 @@ def test_validate(chunk: int, tmp_path: Path) -> None:
     assert 2 * sum(split) > len(split)
 
 
-@pytest.mark.slow
 @chunks
 def test_policy_changes_what_is_shown_and_nothing_else(chunk: int, tmp_path: Path) -> None:
     """A policy changes the severities of findings and no other result."""
@@ -179,7 +177,6 @@ def converted(source: Path, target: Path, plan: ConversionPlan, jobs: int) -> Co
     return [(path.name, path.read_bytes()) for path in sorted(folder.iterdir())], findings, summaries
 
 
-@pytest.mark.slow
 @chunks
 def test_convert(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The written bytes, indexes, findings and counts are the same, or the error; no record of the source is missing."""
@@ -230,7 +227,6 @@ _DUMPS = (
 )  # fmt: skip
 
 
-@pytest.mark.slow
 @chunks
 def test_dump(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """stdout, stderr, the exit code and a written file are the same, whatever the ranges and the room for their output."""
@@ -283,7 +279,6 @@ _GREPS = (
 )  # fmt: skip
 
 
-@pytest.mark.slow
 @chunks
 def test_grep(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """stdout, stderr and the exit code, for rare and frequent matches, which decide which process searches."""
@@ -332,7 +327,6 @@ def records_in(path: Path) -> int:
 # --- commands ---
 
 
-@pytest.mark.slow
 @chunks
 def test_commands(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """stdout, stderr and the exit code of the commands with --jobs, over a log dir."""

@@ -5,17 +5,13 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.support.cli import DAMAGED, PLAIN, ROOT, SEGMENTS, kseg
-from tests.support.interrupted import write_log
 from tests.support.repairing import FIRST
 
 BROKEN = DAMAGED / FIRST
@@ -153,31 +149,6 @@ def test_messages_name_what_was_asked_for(verb: str, tmp_path: Path) -> None:
     )
     assert code == 2
     assert reported == f"kseg: {tmp_path / 'out-0' / FIRST}: File too large; nothing was written there\n"
-
-
-@pytest.mark.slow
-def test_interrupted_processes_end_at_once(tmp_path: Path) -> None:
-    """Workers don't finish their segments first, and leave no files."""
-    source, target = tmp_path / "in-0", tmp_path / "out" / "in-0"
-    source.mkdir()
-    target.parent.mkdir()
-    write_log(source / FIRST, 17, value_size=100)
-    shutil.copy(source / FIRST, source / "00000000000000000001.log")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kseg", "convert", "v0-to-v2", "--jobs", "2", source, target],
-        stderr=subprocess.PIPE, start_new_session=True, env={**os.environ, "KSEG_ENGINE": "python"},
-    )  # fmt: skip
-    while not list(target.parent.rglob("*.log")) and process.poll() is None:
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGINT)
-    written = [0]
-    while process.poll() is None:
-        with suppress(FileNotFoundError):
-            written.append(sum(path.stat().st_size for path in target.parent.rglob("*.log")))
-    _, reported = process.communicate()
-    assert max(written) < (source / FIRST).stat().st_size  # half of what the two workers would write
-    assert (process.returncode, list(target.parent.iterdir())) == (130, [])
-    assert b"interrupted" in reported
 
 
 @pytest.mark.slow

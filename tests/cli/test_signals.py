@@ -74,7 +74,6 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", MESSAGES)
 @pytest.mark.parametrize(
     "command",
@@ -105,7 +104,6 @@ def test_a_signal_leaves_no_temporary_file(
     assert list(out.iterdir()) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_does_not_stop_the_clean_up(second: signal.Signals, log: Path, out: Path) -> None:
     """timeout(1) sends SIGTERM twice: to the process, and to its group."""
@@ -121,7 +119,6 @@ def test_a_second_signal_does_not_stop_the_clean_up(second: signal.Signals, log:
     assert list(out.iterdir()) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", MESSAGES)
 @pytest.mark.parametrize("dropped", ["Ends()", "with suppress(KeyboardInterrupt): Ends.__del__(None)"])
 def test_a_signal_whose_exception_is_dropped_is_not_lost(dropped: str, number: signal.Signals) -> None:
@@ -153,7 +150,6 @@ def test_a_signal_that_was_handled_is_not_raised_again() -> None:
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
 
-@pytest.mark.slow
 def test_nohup_stays_ignored(out: Path) -> None:
     """A command that was started with nohup ends with its work."""
     with started("dump", "--deep", "--max-rate", "4K", "-o", out / "rows", PLAIN, nohup=True) as running:

@@ -340,7 +340,6 @@ def test_a_sound_replica_takes_the_place_of_a_damaged_one(tmp_path: Path) -> Non
 LAST, OUTSIDE = 253_402_300_799_999, (253_402_300_800_000, 1_700_000_000_000_000, 1 << 62, -(1 << 60))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("with_number", [False, True])
 def test_a_timestamp_that_a_table_cannot_have_is_counted(tmp_path: Path, kind: str, with_number: bool) -> None:
     """The page says: it is null, the run counts the rows, and a column timestamp_ms has the number. It is no damage."""

@@ -144,38 +144,6 @@ def test_a_marker_is_named_and_times_are_iso() -> None:
     assert "2023-11-14T22:13:20.003Z" in shown
 
 
-@pytest.mark.parametrize("width", [80, 100, 120, 200])
-@pytest.mark.parametrize(
-    "command",
-    [
-        "dump",
-        "dump --deep",
-        "dump --value-as json",
-        "stats",
-        "recovery -v",
-        "transactions",
-        "validate-damaged",
-        "schemas",
-    ],
-)
-def test_every_command_fits_a_terminal(command: str, width: int, tmp_path: Path) -> None:
-    """A line that the terminal itself wraps would break columns apart."""
-    pytest.importorskip("pty", reason="a pseudo-terminal needs POSIX")
-    from tests.support.terminal import run_in_terminal
-
-    path = {"validate-damaged": DAMAGED, "schemas": SCHEMAS}.get(command, LOG)
-    arguments = command.removesuffix("-damaged").split()
-    raw = ""
-    for screen in run_in_terminal(*arguments, path.name, columns=width, cwd=path.parent):
-        raw = "\n".join(line.rstrip() for line in screen.display)
-    assert raw
-    wide = kseg(*arguments, path.name, cwd=path.parent).stdout
-    tables = [line for line in raw.splitlines() if line.startswith(" ") and "   " in line and ".log" not in line]
-    assert tables
-    for number in set(re.findall(r"(?<![\w.:-])[1-9]\d+(?![\w.:…-])", "\n".join(tables))):
-        assert re.search(rf"(?<!\d){number}(?!\d)", wide), number
-
-
 def test_a_template_writes_lines_of_its_own(tmp_path: Path) -> None:
     """Other programs get exactly the bytes that they want."""
     log = SEGMENTS / "4.3.0-v2-none-headers" / "00000000000000000000.log"

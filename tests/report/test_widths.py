@@ -38,6 +38,7 @@ RUNS = (
     "dump kafka-logs/orders-0",
     "dump --deep kafka-logs/payments-1",
     "dump --deep --full kafka-logs/clicks-2",
+    "dump --value-as json kafka-logs/payments-1",
     f"dump {LONG}/{LOG}",
     f"dump --deep {LONG}/{LOG}",
     f"dump --deep --full {LONG}/{LOG}",

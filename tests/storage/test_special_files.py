@@ -8,14 +8,11 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import signal
 import socket
 import stat
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +21,6 @@ from kseg.errors import UnreadableError, VanishedError
 from kseg.format.storage import local_files
 from kseg.format.storage.local_files import SpecialFileError
 from kseg.format.storage.source import open_source
-from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.fuzzing import cases
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")]
@@ -108,7 +104,6 @@ def make(path: Path, kind: str) -> None:
             path.mkdir()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.fuzz
 @pytest.mark.parametrize("turn", range(min(CASES, len(KINDS))))
@@ -127,7 +122,6 @@ def test_a_folder_of_nothing_else(short: Path, turn: int, command: str) -> None:
         assert "special file" in done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.fuzz
 @pytest.mark.parametrize("kind", ["fifo", "socket", "device"][:CASES])
@@ -165,7 +159,6 @@ def test_swapped_after_the_folder_was_listed(short: Path) -> None:
         open_source(short / "nothing", listed=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [["validate"], ["dump", "--deep", "--format", "csv"], ["stats", "--format", "jsonl"], ["transactions"]]
 )
@@ -189,7 +182,6 @@ def test_standard_input_by_its_path() -> None:
     assert len(done.stdout.splitlines()) > 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("kind", ["socket", "device"])
 def test_without_an_end_and_named(short: Path, kind: str, command: str) -> None:
@@ -221,52 +213,6 @@ def test_a_state_file_that_is_a_fifo(short: Path) -> None:
     assert stat.S_ISFIFO((short / "state").stat().st_mode)
 
 
-def children_of(parent: int) -> Iterator[int]:
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == parent and fields[0] != "Z":
-            yield int(path.parent.name)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are listed in /proc")
-@pytest.mark.parametrize("command", [["validate"], ["stats"], ["convert", "v2-to-v1", "--lossy"]])
-def test_workers_end_with_a_parent_that_was_killed(tmp_path: Path, command: list[str]) -> None:
-    """After kill -9 of the parent, no process of its pool remains."""
-    source = tmp_path / "topic-0"
-    source.mkdir()
-    record = PlainRecord(0, key=b"k", value=os.urandom(60_000), timestamp=1_700_000_000_000)
-    one = build_batch([record], base_offset=0, compression="lz4")
-    for base in (0, 1000):
-        log = b"".join(offset.to_bytes(8, "big") + one[8:] for offset in range(base, base + 1000))
-        (source / f"{base:020}.log").write_bytes(log)
-    target = [str(tmp_path / "out")] if command[0] == "convert" else []
-    pace = [] if command[0] == "convert" else ["--max-rate", "20M"]
-    program = (
-        "from kseg.format.segment import several_processes; several_processes.BEGIN_ALONE = False\n"
-        "from kseg.cli.main import main\nmain()"
-    )
-    arguments = [sys.executable, "-c", program, *command, "--jobs", "2", *pace, str(source), *target]
-    parent = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    workers: set[int] = set()
-    until = time.monotonic() + PATIENCE
-    while len(workers) < 2 and parent.poll() is None and time.monotonic() < until:
-        workers |= set(children_of(parent.pid))
-        time.sleep(0.005)
-    assert len(workers) == 2, "the pool did not start"
-    os.kill(parent.pid, signal.SIGKILL)
-    parent.wait()
-    while time.monotonic() < until and any(Path(f"/proc/{worker}").exists() for worker in workers):
-        time.sleep(0.05)
-    left = [worker for worker in workers if Path(f"/proc/{worker}").exists()]
-    for worker in left:
-        os.kill(worker, signal.SIGKILL)
-    assert not left
-
-
 def test_a_failing_disk_has_no_missing_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Promise 9: what a disk does not answer is an error, not a file that is not there."""
     stat = os.stat
@@ -285,7 +231,6 @@ def test_a_failing_disk_has_no_missing_files(tmp_path: Path, monkeypatch: pytest
         assert not look(tmp_path / f"{0:020}.index")
 
 
-@pytest.mark.slow
 def test_a_link_to_itself_is_no_file(tmp_path: Path) -> None:
     """The other files are read, and listed."""
     shutil.copytree(PLAIN, tmp_path / "logs" / "topic-0")
