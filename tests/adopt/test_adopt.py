@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from kseg.format.messages.message_reader import jsonable
 from kseg.format.storage.naming import CLUSTER_METADATA
 from kseg.format.writer.metadata_snapshot import MetadataRecord, write_snapshot
 from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support.cli import rows_of
 from tests.support.damage import flip
 from tests.support.interrupted import EndedRuns
 from tests.support.metadata_logs import Change, broker, folder_for, write_log
@@ -29,10 +31,7 @@ def adopt(*arguments: object) -> Result:
     return CliRunner().invoke(main, ["adopt", *map(str, arguments)])
 
 
-def plan(*arguments: object) -> list[dict[str, Any]]:
-    done = adopt("--format", "jsonl", *arguments)
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.output
-    return [json.loads(line) for line in done.stdout.splitlines()]
+plan = partial(rows_of, "adopt", code=None)
 
 
 def replica(

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.cli import invoke
+from tests.support.cli import invoke, rows_of
 from tests.support.transactional_logs import batch
 
 BLOCK = 512
@@ -34,8 +34,7 @@ def sized(partition: str, first: int, size: int, producer: int, behind: int = 0)
         padding += size - len(data)
 
 
-def carve(image: Path, *options: object) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in invoke("carve", image, "--format", "jsonl", *options).stdout.splitlines()]
+carve = partial(rows_of, "carve", code=None)
 
 
 def partitions(folder: Path) -> set[bytes]:

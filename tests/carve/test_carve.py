@@ -10,8 +10,8 @@ import random
 import shutil
 import struct
 import subprocess
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import Result
@@ -20,7 +20,7 @@ from kseg.commands.carve.links import GUESSES
 from kseg.format.record import framing
 from kseg.format.record.crc import crc32c
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
-from tests.support.cli import invoke
+from tests.support.cli import invoke, rows_of
 from tests.support.cut_images import BLOCK, CutImage, batches_of, cut, unpack_twins
 from tests.support.read_faults import local_faults
 
@@ -31,10 +31,7 @@ def carve(*arguments: object) -> Result:
     return invoke("carve", *arguments)
 
 
-def rows(*arguments: object) -> list[dict[str, Any]]:
-    done = carve("--format", "jsonl", *arguments)
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.output
-    return [json.loads(line) for line in done.stdout.splitlines()]
+rows = partial(rows_of, "carve", code=None)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, TRANSACTION_STA
 from kseg.format.internal_topics.effective_state import Owner
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import kseg_here as kseg
+from tests.support.cli import rows_of
 from tests.support.commits import commit_key, commit_value
 from tests.support.internal_topics import placed
 
@@ -22,10 +22,7 @@ NAMES = ("orders", "a-long-group-name", "polygenelubricants", "groupe-é-☃-�
 PARTITIONS = 7
 
 
-def rows(*arguments: object, code: int = 0) -> list[dict[str, Any]]:
-    run = kseg("dump", "--format", "jsonl", *arguments)
-    assert run.returncode == code, run.stderr
-    return [json.loads(line) for line in run.stdout.splitlines()]
+rows = partial(rows_of, "dump")
 
 
 def write_commits(folder: Path, *groups: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli import kseg
+from tests.support.cli import rows_of
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
@@ -137,6 +136,4 @@ def test_commits_and_appends_by_minute(tmp_path: Path) -> None:
 
 
 def _history(log_dir: Path, group: str) -> list[dict[str, Any]]:
-    run = kseg("lag", "--history", group, "--format", "jsonl", log_dir)
-    assert run.returncode == 0, run.stderr
-    return [json.loads(line) for line in run.stdout.splitlines()]
+    return rows_of("lag", "--history", group, log_dir)

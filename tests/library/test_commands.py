@@ -6,6 +6,7 @@ import base64
 import json
 import shutil
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 import kseg
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from tests.support.cli import invoke
+from tests.support.cli import rows_of
 from tests.support.commits import commit_value, write_commits
 from tests.support.fixtures import SEGMENTS
 
@@ -25,9 +26,7 @@ SERIALIZED = SEGMENTS.parent / "serialized"
 LOG = f"{0:020}.log"
 
 
-def rows(command: str, *arguments: object) -> list[dict[str, Any]]:
-    done = invoke(command, "--format", "jsonl", *arguments)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+rows = partial(rows_of, code=None)
 
 
 def written(folder: Path) -> list[dict[str, Any]]:

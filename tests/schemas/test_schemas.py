@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from click.testing import Result
 from kseg.extras.serialization.schemas_topic import RegistryState
 from kseg.format.segment.records_chunk import Header
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from tests.support.cli import invoke
+from tests.support.cli import invoke, rows_of
 from tests.support.schema_registry import Registry
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"
@@ -24,10 +25,7 @@ def schemas(*arguments: object) -> Result:
     return invoke("schemas", *arguments)
 
 
-def rows(*arguments: object, code: int = 0) -> list[dict[str, Any]]:
-    done = schemas(*arguments, "--format", "jsonl")
-    assert done.exit_code == code, done.output
-    return [json.loads(line) for line in done.stdout.splitlines()]
+rows = partial(rows_of, "schemas")
 
 
 def data(value: Any) -> bytes | None:

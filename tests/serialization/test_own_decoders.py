@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from tests.support.cli import invoke
+from tests.support.cli import invoke, rows_of
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"
 
@@ -37,9 +36,7 @@ def dump(topic: str, *arguments: str) -> Result:
 
 
 def rows(topic: str, *arguments: str) -> list[dict[str, Any]]:
-    done = dump(topic, *arguments)
-    assert done.exit_code == 0, done.output
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return rows_of("dump", FIXTURE / f"{topic}-0", *arguments)
 
 
 def test_a_function_decodes_keys_and_values(tmp_path: Path) -> None:

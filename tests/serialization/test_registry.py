@@ -12,7 +12,7 @@ import pytest
 from kseg.errors import UsageError
 from kseg.extras.serialization import schema_sources as client
 from kseg.extras.serialization.schema_set import SchemaError
-from tests.support.cli import invoke
+from tests.support.cli import rows_of
 from tests.support.schema_registry import Registry
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"
@@ -37,9 +37,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def dump(topic: str, url: str) -> list[dict[str, object]]:
-    done = invoke("dump", FIXTURE / f"{topic}-0", "--registry", url, "--format", "jsonl")
-    assert done.exit_code == 0, done.output
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return rows_of("dump", FIXTURE / f"{topic}-0", "--registry", url)
 
 
 @pytest.mark.slow

@@ -7,13 +7,13 @@ import os
 import shutil
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
 import kseg
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import invoke
+from tests.support.cli import rows_of as run
 from tests.support.commits import commit_value, write_commits
 from tests.support.fixtures import SEGMENTS
 from tests.support.internal_topics import placed
@@ -23,12 +23,6 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 REGISTRY = SEGMENTS.parent / "serialized"
 LOG = f"{0:020}.log"
-
-
-def run(command: str, *arguments: object) -> list[dict[str, Any]]:
-    done = invoke(command, "--format", "jsonl", *arguments)
-    assert done.exit_code == 0, done.output
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def write_log(folder: Path, records: int) -> None:

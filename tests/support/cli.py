@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from contextlib import chdir
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner, Result
 
@@ -38,6 +40,13 @@ def kseg_here(*arguments: object, cwd: Path | None = None) -> subprocess.Complet
         done = invoke(*arguments)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return subprocess.CompletedProcess([*map(str, arguments)], done.exit_code, done.stdout, done.stderr)
+
+
+def rows_of(*arguments: object, code: int | None = 0) -> list[dict[str, Any]]:
+    """Run a command line with JSON Lines, check its exit code, which None leaves open, and return its rows."""
+    done = kseg_here(*arguments, "--format", "jsonl")
+    assert done.returncode == code or code is None, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def carry_out(commands: list[str], home: Path, *, cwd: Path | None = None) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kseg as library
-from tests.support.cli import kseg
+from tests.support.cli import rows_of as rows
 from tests.support.fuzzing import cases
 from tests.support.transactional_logs import write_log
 
@@ -87,86 +87,85 @@ def write(broker: KraftBroker, topic: str, chance: random.Random, rounds: int) -
     return producers
 
 
-def rows(*arguments: object) -> list[dict[str, Any]]:
-    done = kseg(*arguments)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KraftBroker]:
+    with KraftBroker("4.3.0", tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
 
 
 @pytest.mark.parametrize("config", [{"segment.bytes": str(1 << 20)}, COMPACTED], ids=["deleted", "compacted"])
-def test_states_are_those_of_a_real_consumer(config: dict[str, str], tmp_path: Path) -> None:
+def test_states_are_those_of_a_real_consumer(config: dict[str, str], broker: KraftBroker) -> None:
     """Interleaved transactions, also compacted, and one that is open: without a difference in dump, grep, sql and scan."""
-    with KraftBroker("4.3.0", tmp_path / "broker") as broker:
-        create_topic(broker, "orders", config)
-        folder = broker.partition("orders")
-        producers = write(broker, "orders", random.Random(4), 60)
-        if config is COMPACTED:
-            time.sleep(1.5)
-            producers[0].begin_transaction()
-            producers[0].produce("orders", b"last", b"last")  # rolls the segment, so that the others can be cleaned
-            producers[0].commit_transaction(60)
-            producers[2].commit_transaction(60)  # nothing is cleaned from the last stable offset on
-            producers[2].begin_transaction()
-            producers[2].produce("orders", b"of an open transaction", b"open")
-            producers[2].flush(30)
-            checkpoint = folder.parent / "cleaner-offset-checkpoint"
-            scenes.wait_for(lambda: checkpoint.exists() and "orders" in checkpoint.read_text(), "the cleaner")
-            time.sleep(3)
-        wanted = consumed(broker, "orders", "read_committed")[0]
-        every = consumed(broker, "orders", "read_uncommitted")[0]
-        option = ("--isolation", "read_committed", "--format", "jsonl")
-        assert [row["offset"] for row in rows("dump", "--deep", *option, folder)] == wanted
-        assert [row["offset"] for row in rows("grep", *option, "-e", ".", folder)] == wanted
-        statement = "select offset from records order by offset"
-        assert [row["offset"] for row in rows("sql", *option, statement, folder)] == wanted
-        data = rows("dump", "--deep", "--no-control", "--format", "jsonl", folder)
-        assert [row["offset"] for row in data] == every
-        states = {row["transaction_state"] for row in data}
-        assert {"committed", "open"} <= states <= {"committed", "aborted", "open"}
-        stable = min(row["offset"] for row in data if row["transaction_state"] == "open")
-        below = [row["offset"] for row in data if row["transaction_state"] == "committed" and row["offset"] < stable]
-        assert below == wanted
-        ids = {row["transactional_id"] for row in data}
-        assert ids <= {f"orders-{n}" for n in range(3)}
-        assert f"orders-{2}" in ids
+    topic = "compacted" if config is COMPACTED else "deleted"
+    create_topic(broker, topic, config)
+    folder = broker.partition(topic)
+    producers = write(broker, topic, random.Random(4), 60)
+    if config is COMPACTED:
+        time.sleep(1.5)
+        producers[0].begin_transaction()
+        producers[0].produce(topic, b"last", b"last")  # rolls the segment, so that the others can be cleaned
+        producers[0].commit_transaction(60)
+        producers[2].commit_transaction(60)  # nothing is cleaned from the last stable offset on
+        producers[2].begin_transaction()
+        producers[2].produce(topic, b"of an open transaction", b"open")
+        producers[2].flush(30)
+        checkpoint = folder.parent / "cleaner-offset-checkpoint"
+        scenes.wait_for(lambda: checkpoint.exists() and topic in checkpoint.read_text(), "the cleaner")
+        time.sleep(3)
+    wanted = consumed(broker, topic, "read_committed")[0]
+    every = consumed(broker, topic, "read_uncommitted")[0]
+    option = ("--isolation", "read_committed")
+    assert [row["offset"] for row in rows("dump", "--deep", *option, folder)] == wanted
+    assert [row["offset"] for row in rows("grep", *option, "-e", ".", folder)] == wanted
+    statement = "select offset from records order by offset"
+    assert [row["offset"] for row in rows("sql", *option, statement, folder)] == wanted
+    data = rows("dump", "--deep", "--no-control", folder)
+    assert [row["offset"] for row in data] == every
+    states = {row["transaction_state"] for row in data}
+    assert {"committed", "open"} <= states <= {"committed", "aborted", "open"}
+    stable = min(row["offset"] for row in data if row["transaction_state"] == "open")
+    below = [row["offset"] for row in data if row["transaction_state"] == "committed" and row["offset"] < stable]
+    assert below == wanted
+    ids = {row["transactional_id"] for row in data}
+    assert ids <= {f"{topic}-{n}" for n in range(3)}
+    assert f"{topic}-2" in ids
 
 
-def test_random_logs_are_read_as_a_real_consumer_reads_them(tmp_path: Path) -> None:
+def test_random_logs_are_read_as_a_real_consumer_reads_them(broker: KraftBroker, tmp_path: Path) -> None:
     """A broker serves random logs, also compacted ones and open transactions: dump, grep, sql and scan differ nowhere."""
     total = cases(10)
-    with KraftBroker("4.3.0", tmp_path / "broker") as broker:
-        admin = broker.admin()
-        admin.create_topics([NewTopic("t", total, 1)])["t"].result(30)
-        folders = [broker.partition("t", number) for number in range(total)]
-        scenes.wait_for(lambda: all(folder.exists() for folder in folders), "the partitions")
-        broker.stop()
-        known = []
-        for number, folder in enumerate(folders):
-            known.append(write_log(tmp_path / f"written-{number}", random.Random(number)))
-            for path in folder.iterdir():
-                if path.name != "partition.metadata":
-                    path.unlink()
-            for path in (tmp_path / f"written-{number}").iterdir():
-                shutil.copy(path, folder)
-        broker.start()
-        wanted = {n: offsets for n, offsets in consumed(broker, "t", "read_committed", total).items() if offsets}
-        every = {n: offsets for n, offsets in consumed(broker, "t", "read_uncommitted", total).items() if offsets}
-        assert wanted != every
-        # The broker agrees with the truth of the generator, too.
-        assert wanted == {n: log.committed for n, log in enumerate(known) if log.committed}
-        statement = "select topic, partition, offset, file from records order by partition, offset"
-        committed = ("--isolation", "read_committed", "--format", "jsonl")
-        for arguments in (
-            ("dump", "--deep", *committed),
-            ("grep", *committed, "-e", "."),
-            ("grep", *committed, "--where", "offset >= 0"),
-            ("sql", *committed, statement),
-        ):
-            assert by_partition(rows(*arguments, *folders)) == wanted, arguments
-        assert by_partition(rows("dump", "--deep", "--no-control", "--format", "jsonl", *folders)) == every
-        for isolation, offsets in (("read_committed", wanted), ("read_uncommitted", every)):
-            scanned = library.scan(folders, isolation=isolation, columns=["file", "offset"])
-            assert by_partition(scanned.scanner().to_table().to_pylist()) == offsets
+    admin = broker.admin()
+    admin.create_topics([NewTopic("t", total, 1)])["t"].result(30)
+    folders = [broker.partition("t", number) for number in range(total)]
+    scenes.wait_for(lambda: all(folder.exists() for folder in folders), "the partitions")
+    broker.stop()
+    known = []
+    for number, folder in enumerate(folders):
+        known.append(write_log(tmp_path / f"written-{number}", random.Random(number)))
+        for path in folder.iterdir():
+            if path.name != "partition.metadata":
+                path.unlink()
+        for path in (tmp_path / f"written-{number}").iterdir():
+            shutil.copy(path, folder)
+    broker.start()
+    wanted = {n: offsets for n, offsets in consumed(broker, "t", "read_committed", total).items() if offsets}
+    every = {n: offsets for n, offsets in consumed(broker, "t", "read_uncommitted", total).items() if offsets}
+    assert wanted != every
+    # The broker agrees with the truth of the generator, too.
+    assert wanted == {n: log.committed for n, log in enumerate(known) if log.committed}
+    statement = "select topic, partition, offset, file from records order by partition, offset"
+    committed = ("--isolation", "read_committed")
+    for arguments in (
+        ("dump", "--deep", *committed),
+        ("grep", *committed, "-e", "."),
+        ("grep", *committed, "--where", "offset >= 0"),
+        ("sql", *committed, statement),
+    ):
+        assert by_partition(rows(*arguments, *folders)) == wanted, arguments
+    assert by_partition(rows("dump", "--deep", "--no-control", *folders)) == every
+    for isolation, offsets in (("read_committed", wanted), ("read_uncommitted", every)):
+        scanned = library.scan(folders, isolation=isolation, columns=["file", "offset"])
+        assert by_partition(scanned.scanner().to_table().to_pylist()) == offsets
 
 
 def by_partition(found: list[dict[str, Any]]) -> dict[int, list[int]]:

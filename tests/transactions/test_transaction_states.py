@@ -16,6 +16,7 @@ import kseg as library
 from kseg.commands.transactions import Transaction
 from tests.support.cli import SEGMENTS
 from tests.support.cli import kseg_here as kseg
+from tests.support.cli import rows_of as rows
 from tests.support.damage import entries, flip
 from tests.support.transactional_logs import RandomLog, write_log
 
@@ -33,12 +34,6 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Rand
     clean = [f"t {name[2:]} 1" for name, log in known.items() if log.compacted]
     (log_dir / "cleaner-offset-checkpoint").write_text("\n".join(["0", str(len(clean)), *clean, ""]), encoding="utf-8")
     return log_dir, known
-
-
-def rows(*arguments: object, code: int = 0) -> list[dict[str, Any]]:
-    done = kseg(*arguments)
-    assert done.returncode == code, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def by_log(found: list[dict[str, Any]], *names: str) -> dict[str, list[Any]]:
@@ -71,10 +66,10 @@ def test_each_record_has_its_state_in_dump_grep_sql_and_scan(logs: tuple[Path, d
     """An investigator sees whether a consumer got a record, and who wrote it, wherever the record is shown."""
     log_dir, known = logs
     data = truth(known, control=False)
-    assert by_log(rows("dump", "--deep", "--format", "jsonl", log_dir), *FIELDS) == truth(known, control=True)
-    assert by_log(rows("grep", "--format", "jsonl", "value", log_dir), *FIELDS) == data
+    assert by_log(rows("dump", "--deep", log_dir), *FIELDS) == truth(known, control=True)
+    assert by_log(rows("grep", "value", log_dir), *FIELDS) == data
     statement = f"select file, {', '.join(FIELDS)} from records order by file, offset"
-    assert by_log(rows("sql", "--format", "jsonl", statement, log_dir), *FIELDS) == data
+    assert by_log(rows("sql", statement, log_dir), *FIELDS) == data
     found = library.scan(log_dir, columns=["file", *FIELDS]).scanner().to_table().to_pylist()
     assert by_log(found, *FIELDS) == data
     both = library.scan(log_dir, columns=["file", *FIELDS], control=None).scanner().to_table().to_pylist()
@@ -89,7 +84,7 @@ def test_read_committed_is_what_a_consumer_gets(logs: tuple[Path, dict[str, Rand
     """The records of committed transactions and those without one, up to the last stable offset."""
     log_dir, known = logs
     wanted = committed(known)
-    option = ("--isolation", "read_committed", "--format", "jsonl")
+    option = ("--isolation", "read_committed")
     assert by_log(rows("dump", "--deep", *option, log_dir), "offset") == wanted
     assert by_log(rows("grep", *option, "value", log_dir), "offset") == wanted
     statement = "select file, offset from records order by file, offset"
@@ -119,7 +114,7 @@ def test_a_range_has_the_states_of_the_whole_log(logs: tuple[Path, dict[str, Ran
     name = f"t-{chance}"
     offsets = [one.offset for one in known[name].records]
     first, end = sorted(random.Random(chance).sample(offsets, 2))
-    found = rows("dump", "--deep", "--format", "jsonl", "--offsets", f"{first}:{end}", log_dir / name)
+    found = rows("dump", "--deep", "--offsets", f"{first}:{end}", log_dir / name)
     assert by_log(found, *FIELDS)[name] == [row for row in truth(known, control=True)[name] if first <= row[0] < end]
 
 
@@ -130,10 +125,10 @@ def test_a_named_segment_has_the_states_of_its_log(logs: tuple[Path, dict[str, R
     for name in list(known)[:12]:
         wanted = {row[0]: row[1] for row in truth(known, control=True)[name]}
         for path in sorted((log_dir / name).glob("*.log")):
-            beside = by_log(rows("dump", "--deep", "--format", "jsonl", path), "offset", "transaction_state")[name]
+            beside = by_log(rows("dump", "--deep", path), "offset", "transaction_state")[name]
             assert beside == [[offset, wanted[offset]] for offset, _ in beside]
             alone = shutil.copy(path, tmp_path / path.name)
-            found = rows("dump", "--deep", "--format", "jsonl", alone)
+            found = rows("dump", "--deep", alone)
             assert all(row["transaction_state"] in (wanted[row["offset"]], "unknown") for row in found)
             os.remove(alone)
 
@@ -202,15 +197,15 @@ def test_wrong_side_files_change_nothing(tmp_path: Path) -> None:
     """A copy without the index of aborted transactions, and one with a wrong index, have the same states."""
     source = SEGMENTS / "4.3.0-v2-none-transactions"
     names = ("offset", "transaction_state")
-    known = [[row[name] for name in names] for row in rows("dump", "--deep", "--format", "jsonl", source)]
+    known = [[row[name] for name in names] for row in rows("dump", "--deep", source)]
     assert {state for _, state in known} == {None, "committed", "aborted", "open"}
     folder = Path(shutil.copytree(source, tmp_path / "orders-0"))
     for path in folder.glob("*.txnindex"):
         path.write_bytes(bytes(34))
-    assert [[row[name] for name in names] for row in rows("dump", "--deep", "--format", "jsonl", folder)] == known
+    assert [[row[name] for name in names] for row in rows("dump", "--deep", folder)] == known
     for path in (*folder.glob("*.txnindex"), *folder.glob("*.snapshot")):
         path.unlink()
-    assert [[row[name] for name in names] for row in rows("dump", "--deep", "--format", "jsonl", folder)] == known
+    assert [[row[name] for name in names] for row in rows("dump", "--deep", folder)] == known
 
 
 def test_texts_and_tables_mark_what_consumers_did_not_get(logs: tuple[Path, dict[str, RandomLog]]) -> None:
@@ -233,9 +228,9 @@ def test_counts_are_of_records_and_not_of_markers(logs: tuple[Path, dict[str, Ra
     """``count(*)`` is the number of records that producers wrote; markers have a table of their own."""
     log_dir, known = logs
     every = [one for log in known.values() for one in log.records]
-    (found,) = rows("sql", "--format", "jsonl", "select count(*) as n from records", log_dir)
+    (found,) = rows("sql", "select count(*) as n from records", log_dir)
     assert found["n"] == sum(not one.control for one in every)
-    (found,) = rows("sql", "--format", "jsonl", "select count(*) as n from markers", log_dir)
+    (found,) = rows("sql", "select count(*) as n from markers", log_dir)
     assert found["n"] == sum(one.control for one in every)
 
 
@@ -245,15 +240,15 @@ def test_a_producer_has_its_transactional_id(tmp_path: Path) -> None:
     shutil.copytree(source, tmp_path / "__transaction_state-7")
     known = {
         row["decoded"]["value"]["data"]["producerId"]: row["decoded"]["key"]["data"]["transactionalId"]
-        for row in rows("dump", "--deep", "--format", "jsonl", tmp_path / "__transaction_state-7")
+        for row in rows("dump", "--deep", tmp_path / "__transaction_state-7")
         if row["decoded"] and row["decoded"]["value"]
     }
     assert len(known) > 1
     log = write_log(tmp_path / "t-0", random.Random(3), producers=[*known, 987_654])
     wanted = {one.offset: known.get(one.producer) for one in log.records}
     assert len(set(wanted.values())) > 2
-    found = rows("dump", "--deep", "--format", "jsonl", tmp_path / "t-0")
+    found = rows("dump", "--deep", tmp_path / "t-0")
     assert {row["offset"]: row["transactional_id"] for row in found} == wanted
     statement = "select file, offset, transactional_id from records"
-    found = rows("sql", "--format", "jsonl", statement, tmp_path / "t-0")
+    found = rows("sql", statement, tmp_path / "t-0")
     assert {row["offset"]: row["transactional_id"] for row in found}.items() <= wanted.items()

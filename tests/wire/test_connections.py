@@ -21,18 +21,13 @@ from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.results import Settings
 from tests.support.cli import invoke
+from tests.support.cli import rows_of as rows
 from tests.support.fuzzing import cases
 
 STREAMS = Path(__file__).parents[2] / "fixtures" / "streams"
 FOLDERS = sorted(path.parent for path in STREAMS.glob("*/expect.jsonl"))
 PRODUCED = STREAMS / "4.3.0-java" / "03.requests"
 OF_FRAMES = ("kind", "file", "position", "api_key", "api_name", "api_version", "correlation_id", "client_id", "body")
-
-
-def rows(*arguments: str | Path, code: int = 0) -> list[dict[str, Any]]:
-    done = invoke(*arguments, "--format", "jsonl")
-    assert done.exit_code == code, done.output
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def pair(requests: Path) -> tuple[str | Path, ...]:

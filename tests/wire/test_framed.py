@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +16,7 @@ from kseg.commands.validate.validate import validate_segment
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.results import Settings
 from tests.support import framed_files as framed
-from tests.support.cli import invoke
+from tests.support.cli import invoke, rows_of
 from tests.support.framed_files import ARTICLE, BARE_SECOND, EXAMPLE, FRAMED, PLAIN, SECOND, THIRD
 from tests.support.fuzzing import cases
 from tools import make_findings
@@ -25,10 +25,7 @@ FOLDER = make_findings.FRAMES
 SEGMENT = make_findings.SEGMENTS / "4.3.0-v2-none" / make_findings.FIRST
 
 
-def rows(*arguments: str | Path) -> list[dict[str, Any]]:
-    done = invoke(*arguments, "--format", "jsonl")
-    assert done.exit_code in (0, 1), done.output
-    return [json.loads(line) for line in done.stdout.splitlines()]
+rows = partial(rows_of, code=None)
 
 
 def test_the_example_is_the_tutorials() -> None:
