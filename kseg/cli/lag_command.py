@@ -23,16 +23,15 @@ from kseg.commands.lag.committed_offsets import (
     now_ms,
     partitions_of,
     read_commits,
-    read_offset_map,
 )
 from kseg.commands.lag.group_events import GroupEvents, read_group
 from kseg.commands.lag.history import GroupHistory, group_history, log_requests
 from kseg.commands.lag.log_history import read_log
+from kseg.commands.lag.offset_map import read_offset_map
 from kseg.errors import UsageError
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from kseg.format.internal_topics.effective_state import Moment
 from kseg.format.record.layout import INT64_MAX
-from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import check_exists, find_segments, is_folder, once_each
 from kseg.format.storage.source import local_size
@@ -131,7 +130,7 @@ def lag(asked: LagOptions) -> int:
 
 def _note_other_brokers(total: LagTotal, found: LogDirs) -> None:
     """Print the partitions that the log directories of one broker lack: those with commits, and those with other groups."""
-    numbers = {number for topic, number in found.replicas if topic == CONSUMER_OFFSETS}
+    numbers = {place[1] for place in found.replicas if place[0] == CONSUMER_OFFSETS and found.leader(place)}
     lacking = [number for number in range(max(numbers)) if number not in numbers]
     unknown = total.statuses["missing-partition"]
     what = [f"the partitions of {count_of(unknown, 'commit')}"] if unknown else []
@@ -180,8 +179,8 @@ class _HistoryRun:
         events = self._newest(CONSUMER_OFFSETS, replicas, {})
         if events is not None and events.protocol != "share":
             return events
-        ids = {topic_id_of(one.folder): place[0] for place, ones in self.found.replicas.items() for one in ones}
-        topics = {topic_id: topic for topic_id, topic in ids.items() if topic_id}
+        names = {*(self.found.known_ids or ()), *(topic for topic, _ in self.found.replicas)}
+        topics = {topic_id: topic for topic in names if (topic_id := self.found.topic_id(topic))}
         share = self._newest(SHARE_GROUP_STATE, partitions_of(self.found, SHARE_GROUP_STATE), topics)
         if share is None:
             if events is not None:
@@ -210,7 +209,7 @@ class _HistoryRun:
         """Return the history with the logs of the group's partitions."""
         asked, found = self.asked, self.found
         since, until, now = asked.since or 0, INT64_MAX if asked.until is None else asked.until, now_ms()
-        leaders = {place: found.leader(place) for place in events.commits if place in found.replicas}
+        leaders = {place: leader for place in events.commits if (leader := found.leader(place))}
         requests = log_requests(events, leaders, since, until, now)
         read = self._each(read_log, requests.values(), leaders.values())
         logs = dict(zip(requests, read, strict=True))

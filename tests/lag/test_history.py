@@ -333,7 +333,7 @@ def test_a_long_history_of_many_partitions_has_wider_slots(tmp_path: Path, monke
     (offsets,) = partitions_of(found, "__consumer_offsets")
     events = group_events.read_group(offsets, "__consumer_offsets", "g", None, {})
     assert sum(len(line.slots) for line in events.timelines()) <= 40
-    replicas = {place: found.leader(place) for place in events.commits}
+    replicas = {place: leader for place in events.commits if (leader := found.leader(place))}
     asked = history_module.log_requests(events, replicas, 0, 2**62, 2**62)
     logs = {place: log_history.read_log(request) for place, request in asked.items()}
     assert {len(log.ends.slots) <= 20 for log in logs.values()} == {True}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -279,6 +280,39 @@ def test_a_topic_created_again_is_another_topic(tmp_path: Path) -> None:
     }
     for answer in answers:
         assert committed[answer["group"], answer["topic"], answer["partition"]] == answer["offset"]
+
+
+def test_a_replica_of_a_deleted_topic_does_not_lead_the_topic_of_its_name(tmp_path: Path) -> None:
+    """Leader epochs begin again with a topic. The cluster metadata has its id; without it kseg says that it guesses."""
+    new = write_log(tmp_path / "a" / "plain-0", 0, 40)
+    (new / "partition.metadata").write_text("version: 0\ntopic_id: 9tTEN1jcSP2qiuuJ4LB3xg\n")
+    former = write_log(tmp_path / "b" / "plain-0", 0, 1_000)
+    (former / "partition.metadata").write_text("version: 0\ntopic_id: aaaaaaaaaaaaaaaaaaaaaw\n")
+    (former / "leader-epoch-checkpoint").write_text("0\n1\n7 0\n")
+    write_commits(tmp_path / "a" / "__consumer_offsets-0", {("g", "plain", 0): commit_value(30)})
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-internal-cluster-metadata", tmp_path / "c" / "__cluster_metadata-0")
+
+    def found(*names: str) -> tuple[int | None, int | None, str]:
+        dirs = [tmp_path / name for name in names]
+        (row,) = lag(*dirs).values()
+        run = kseg("lag", "--history", "g", "--format", "jsonl", *dirs)
+        (end,) = (one for one in map(json.loads, run.stdout.splitlines()) if one["kind"] == "lag-partition")
+        assert [row[name] for name in ("log_end_offset", "lag", "status")] == [
+            end[name] for name in ("log_end_offset", "lag", "status")
+        ]
+        return row["log_end_offset"], row["lag"], row["status"]
+
+    assert found("a", "b", "c") == found("c", "b", "a") == (40, 10, "ok")
+    for last, end in ((new, 40), (former, 1_000)):
+        for number, folder in enumerate((former, new)):
+            for path in folder.glob("*.log"):
+                os.utime(path, (number, number + 10 * (folder == last)))
+        assert found("a", "b") == (end, end - 30, "ok")
+    assert "topic plain: its folders have the ids 9tTEN1jcSP2qiuuJ4LB3xg, aaaaaaaaaaaaaaaaaaaaaw" in (
+        kseg("lag", tmp_path / "a", tmp_path / "b").stderr
+    )
+    shutil.rmtree(new)
+    assert found("a", "b", "c") == (None, None, "missing-partition")
 
 
 def test_damage_is_reported_and_the_rest_is_used(tmp_path: Path) -> None:

@@ -7,19 +7,16 @@ Source: ``kafka-consumer-groups --describe``, ``OffsetMetadataManager``.
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
-from kseg.errors import KsegError, UsageError
+from kseg.errors import KsegError
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
 from kseg.format.internal_topics.effective_state import Moment, effective, topic_names
@@ -28,6 +25,7 @@ from kseg.format.log_loader.loaded_files import LeaderEpochCache
 from kseg.format.sidefiles.checkpoints import stored_leader_epochs, walk_offset_checkpoint
 from kseg.format.sidefiles.log_end import last_valid_batch
 from kseg.format.sidefiles.metadata_files import topic_id_of
+from kseg.format.storage import file_access
 from kseg.format.storage.naming import (
     CLEANER_OFFSETS,
     CLUSTER_METADATA,
@@ -38,7 +36,7 @@ from kseg.format.storage.naming import (
 )
 from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import local_size, open_source, stored_size
+from kseg.format.storage.source import local_size, open_source, stamp_of, stored_size
 
 #: Topic and partition.
 Place = tuple[str, int]
@@ -73,7 +71,10 @@ class LogDirs:
     def __init__(self, files: Iterable[SegmentFile]) -> None:
         self.replicas: dict[Place, list[PartitionReplica]] = {}
         self._checkpoints: dict[str, dict[Place, int]] = {}
-        self._leaders: dict[Place, tuple[PartitionReplica, int]] = {}
+        self._by_topic: dict[str, list[PartitionReplica]] = {}
+        self._id_of = cache(topic_id_of)
+        self._topic_ids: dict[str, str | None] = {}
+        self._leaders: dict[Place, tuple[PartitionReplica, int] | None] = {}
         self._extents: dict[Place, LogExtent | None] = {}
         folders: dict[str, PartitionReplica] = {}
         deleted: set[str] = set()
@@ -86,47 +87,80 @@ class LogDirs:
             if folder not in folders:
                 folders[folder] = PartitionReplica(folder, [])
                 self.replicas.setdefault(partition[:2], []).append(folders[folder])
+                self._by_topic.setdefault(partition.topic, []).append(folders[folder])
             folders[folder].segments.append(file.path)
         self.deleted = deleted - {topic for topic, _ in self.replicas}
 
-    def leader(self, place: Place) -> PartitionReplica:
-        """Return the replica of a partition that leads: the latest leader epoch decides, of several the highest log end.
+    def leader(self, place: Place) -> PartitionReplica | None:
+        """Return the replica of a partition that leads, None if no log directory has the partition.
 
-        The others truncate to where their history differs from its own (KIP-101).
+        The latest leader epoch decides, of several the highest log end: the others truncate to where their history differs
+        from its own (KIP-101). Epochs of another topic id are those of a deleted topic: they do not count.
         """
-        return self._leader(place)[0]
+        found = self._leader(place)
+        return found and found[0]
 
     def extent(self, place: Place) -> LogExtent | None:
         """Return the extent of the replica that leads, None if no log directory has the partition."""
         if place not in self._extents:
-            self._extents[place] = self._extent(place, *self._leader(place)) if place in self.replicas else None
+            found = self._leader(place)
+            self._extents[place] = found and self._extent(place, *found)
         return self._extents[place]
 
     def is_deleted(self, topic: str) -> bool:
         """Return whether a topic was deleted, by the cluster metadata or, without that log, by the names of folders."""
-        return topic in self.deleted if self._topics is None else topic not in self._topics
+        if self.known_ids is None:
+            return topic in self.deleted
+        return topic not in self.known_ids and topic != CLUSTER_METADATA
+
+    def topic_id(self, topic: str) -> str | None:
+        """Return the id that a topic has now: that of the cluster metadata, or of its folders.
+
+        Only the metadata tells which of several ids of folders it is: without that log it is the one written last, and the
+        function that gets warnings is called.
+        """
+        if topic not in self._topic_ids:
+            self._topic_ids[topic] = (self.known_ids or {}).get(topic) or self._stored_id(topic)
+        return self._topic_ids[topic]
 
     @cached_property
     def metadata(self) -> Sequence[Item] | None:
         """The effective cluster metadata, None without that log."""
-        if (CLUSTER_METADATA, 0) not in self.replicas:
-            return None
         leader = self.leader((CLUSTER_METADATA, 0))
+        if leader is None:
+            return None
         return list(effective(CLUSTER_METADATA, leader.segments, lambda path: do_nothing).items())
 
     @cached_property
-    def _topics(self) -> set[str] | None:
-        return None if self.metadata is None else {*topic_names(self.metadata).values(), CLUSTER_METADATA}
+    def known_ids(self) -> Mapping[str, str] | None:
+        """The ids of topics in the cluster metadata by name, None without that log."""
+        return None if self.metadata is None else {name: one for one, name in topic_names(self.metadata).items()}
 
-    def _leader(self, place: Place) -> tuple[PartitionReplica, int]:
+    def _stored_id(self, topic: str) -> str | None:
+        written: dict[str, int] = {}
+        for replica in self._by_topic.get(topic, ()):
+            if one := self._id_of(replica.folder):
+                written[one] = max(written.get(one, 0), (stamp_of(replica.segments[-1]) or (0, 0))[1])
+        newest = max(written, key=lambda one: written[one], default=None)
+        if len(written) > 1:
+            file_access.current().warn(
+                f"topic {topic}: its folders have the ids {', '.join(sorted(written))}, and no cluster metadata names one: "
+                f"{newest} is used, whose log was written last"
+            )
+        return newest
+
+    def _leader(self, place: Place) -> tuple[PartitionReplica, int] | None:
         """Return the replica that leads, and its log end."""
         if place not in self._leaders:
-            replicas = self.replicas[place]
+            replicas = self.replicas.get(place, [])
+            if place[0] != CLUSTER_METADATA and (topic_id := self.topic_id(place[0])):
+                replicas = [one for one in replicas if self._id_of(one.folder) in (None, topic_id)]
             epochs = list(map(leader_epochs, replicas))
-            at = max(range(len(replicas)), key=lambda at: epochs[at].order)
-            log_dir = os.path.dirname(os.path.abspath(replicas[at].folder))
-            replicas[at].cleaned = self._checkpoint(log_dir, CLEANER_OFFSETS).get(place, 0)
-            self._leaders[place] = replicas[at], epochs[at].log_end
+            at = max(range(len(replicas)), key=lambda at: epochs[at].order, default=None)
+            if at is not None:
+                log_dir = os.path.dirname(os.path.abspath(replicas[at].folder))
+                replicas[at].cleaned = self._checkpoint(log_dir, CLEANER_OFFSETS).get(place, 0)
+            self._leaders[place] = None if at is None else (replicas[at], epochs[at].log_end)
         return self._leaders[place]
 
     def _extent(self, place: Place, replica: PartitionReplica, log_end: int) -> LogExtent:
@@ -136,7 +170,7 @@ class LogDirs:
             max(self._checkpoint(log_dir, LOG_STARTS).get(place, 0), base_offset_of(replica.segments[0]) or 0),
             log_end,
             self._checkpoint(log_dir, HIGH_WATERMARKS).get(place),
-            topic_id_of(replica.folder),
+            self._id_of(replica.folder),
         )
 
     def _checkpoint(self, log_dir: str, name: str) -> dict[Place, int]:
@@ -216,7 +250,7 @@ class GroupLag:
 def partitions_of(found: LogDirs, topic: str) -> list[PartitionReplica]:
     """Return the replica that leads of each partition of a topic."""
     places = sorted(place for place in found.replicas if place[0] == topic)
-    return [found.leader(place) for place in places]
+    return [leader for place in places if (leader := found.leader(place))]
 
 
 def read_commits(replica: PartitionReplica, at: Moment | None = None) -> CommitsRead:
@@ -283,13 +317,13 @@ def lag_of(found: LogDirs, commit: Commit, at: int) -> GroupLag:
     log = found.extent((commit.topic, commit.partition))
     if log is None and found.is_deleted(commit.topic):
         return GroupLag(commit, None, "deleted-topic")
-    return GroupLag(commit, log, _status(commit, log, at))
+    return GroupLag(commit, log, _status(commit, log, found.topic_id(commit.topic), at))
 
 
-def _status(commit: Commit, log: LogExtent | None, at: int) -> str:
+def _status(commit: Commit, log: LogExtent | None, topic_id: str | None, at: int) -> str:
     if not commit.is_certain:
         return "compacted"
-    if log and commit.topic_id and log.topic_id and commit.topic_id != log.topic_id:
+    if commit.topic_id and topic_id and commit.topic_id != topic_id:
         return "other-topic-id"
     if commit.expire_timestamp is not None and commit.expire_timestamp <= at:
         return "expired"
@@ -298,68 +332,3 @@ def _status(commit: Commit, log: LogExtent | None, at: int) -> str:
     if commit.offset > log.log_end:
         return "after-log-end"
     return "before-log-start" if commit.offset < log.log_start else "ok"
-
-
-_MAP_FIELDS = ("partition", "src_first", "src_last", "dst_first")
-
-
-class MappedRun(NamedTuple):
-    """Records without a hole: ``src_first`` to ``src_last`` of the source, from ``dst_first`` on in the other cluster."""
-
-    src_first: int
-    src_last: int
-    dst_first: int
-
-
-class OffsetMap:
-    """The runs of records by topic and partition."""
-
-    def __init__(self, runs: Mapping[tuple[str, int], Iterable[MappedRun]]) -> None:
-        self._runs = {place: sorted(found) for place, found in runs.items()}
-
-    def target(self, topic: str, partition: int, offset: int) -> int | None:
-        """Return the offset of the first record at or after ``offset``, the end after the last one; None without a run."""
-        runs = self._runs.get((topic, partition))
-        if not runs:
-            return None
-        found = bisect_right(runs, offset, key=lambda run: run.src_first) - 1
-        if found >= 0 and offset <= runs[found].src_last:
-            return runs[found].dst_first + offset - runs[found].src_first
-        if found + 1 < len(runs):
-            return runs[found + 1].dst_first
-        return runs[-1].dst_first + runs[-1].src_last - runs[-1].src_first + 1
-
-
-#: The characters of a line of a map of offsets, at most: a topic's name has 249.
-_LONGEST_LINE = 10_000
-
-
-def read_offset_map(path: str) -> OffsetMap:
-    """Read a map: one JSON object per line, with ``topic``, ``partition``, ``src_first``, ``src_last`` and ``dst_first``.
-
-    Raises UsageError with the line that is not one.
-    """
-    runs: dict[tuple[str, int], list[MappedRun]] = defaultdict(list)
-    try:
-        with open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(iter(partial(lines.readline, _LONGEST_LINE), ""), 1):
-                if line.strip():
-                    topic, partition, run = _parsed(f"{path}, line {number}", line)
-                    runs[topic, partition].append(run)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from error
-    return OffsetMap(runs)
-
-
-def _parsed(place: str, line: str) -> tuple[str, int, MappedRun]:
-    try:
-        row = json.loads(line)
-        topic, numbers = row["topic"], [row[name] for name in _MAP_FIELDS]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UsageError(f"{place}: expected a JSON object with topic, {', '.join(_MAP_FIELDS)}") from error
-    if not isinstance(topic, str) or not all(type(number) is int and number >= 0 for number in numbers):
-        raise UsageError(f"{place}: expected a text as topic, and numbers from 0 on")
-    run = MappedRun(*numbers[1:])
-    if run.src_last < run.src_first:
-        raise UsageError(f"{place}: src_last is below src_first")
-    return topic, numbers[0], run

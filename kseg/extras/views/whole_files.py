@@ -36,7 +36,6 @@ from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, NO_TIMESTAMP, first_timestamp
 from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.sidefiles.registry import named_file
 from kseg.format.storage import local_files
 from kseg.format.storage.atomic_write import whole_file
@@ -318,7 +317,7 @@ def read_topics(task: Task, split: Split) -> Iterator[Row]:
     """Yield the topics in the cluster metadata and in the names of partition folders."""
     found = _log_dirs(task, split)
     known = found.metadata
-    ids = {item.data["name"]: item.key["topicId"] for item in known or () if item.entity == "topic"}
+    ids = found.known_ids or {}
     partitions: defaultdict[str, int] = defaultdict(int)
     configs: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for item in known or ():
@@ -332,10 +331,9 @@ def read_topics(task: Task, split: Split) -> Iterator[Row]:
     for topic in sorted({*ids, *places, *found.deleted}):
         replicas = [one for partition in places.get(topic, ()) for one in found.replicas[topic, partition]]
         segments = [path for one in replicas for path in one.segments]
-        topic_id = ids.get(topic) or next(filter(None, (topic_id_of(one.folder) for one in replicas)), None)
         yield {
             "topic": topic,
-            "topic_id": topic_id,
+            "topic_id": found.topic_id(topic),
             "partitions": partitions[ids[topic]] if topic in ids else len(places.get(topic, ())),
             "replicas": len(replicas),
             "segments": len(segments),
