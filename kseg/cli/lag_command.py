@@ -108,8 +108,9 @@ def lag(asked: LagOptions) -> int:
         unmapped = 0
         for one in lines:
             commit = one.commit
-            offset = targets.target(commit.topic, commit.partition, commit.offset) if targets else commit.offset
-            if offset is None:
+            if targets is None or commit.offset is None:
+                yield one
+            elif (offset := targets.target(commit.topic, commit.partition, commit.offset)) is None:
                 unmapped += 1
             else:
                 yield replace(one, commit=replace(commit, offset=offset))

@@ -31,14 +31,14 @@ FIELDS = RowKind("lag", "Lag of consumer groups").of(
         TableColumn("partition", text="wrap", least=14, cell=lambda one: f"{one.commit.topic}-{one.commit.partition}"),
     ),
     Column(
-        "committed_offset", "int", "the last committed offset", "commit.offset",
+        "committed_offset", "int?", "the last committed offset; null if the cleaner removed it", "commit.offset",
         TableColumn("committed", right=True, priority=2),
     ),
     Column("log_end_offset", "count?", "null without a log", "log.log_end", TableColumn("log end", right=True, priority=3)),
     Column("lag", "int?", "log_end_offset minus committed_offset", shown=TableColumn("lag", right=True)),
     Column("status", "text", "whether a consumer can continue", shown=TableColumn("status"), values=STATUSES),
     Column(
-        "commit_timestamp", "ms", "when it was committed", "commit.commit_timestamp", TableColumn("commit time", priority=4)
+        "commit_timestamp", "ms?", "when it was committed", "commit.commit_timestamp", TableColumn("commit time", priority=4)
     ),
     Column(
         "metadata", "text", "text of the consumer", "commit.metadata", TableColumn("metadata", text="cut", priority=5)

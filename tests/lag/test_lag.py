@@ -192,6 +192,33 @@ def test_a_commit_that_may_be_of_another_time_is_not_reset(tmp_path: Path) -> No
     assert "left out because of their status: 2 compacted" in run.stderr
 
 
+def test_a_group_whose_earlier_commit_the_cleaner_removed_is_not_missing(tmp_path: Path) -> None:
+    """Of a cleaned log only the later commit is left: the offset of that time is unknown, and the exit code says so."""
+    write_log(tmp_path / "orders-0", 0, 10)
+    folder = write_commits(tmp_path / "__consumer_offsets-0", {})
+    late = [(commit_key("g", "orders", 0), commit_value(7)), (commit_key("dropped", "orders", 0), None)]
+    late.append((commit_key("new", "orders", 0), commit_value(9)))
+    (folder / f"{0:020}.log").write_bytes(
+        b"".join(build_batch([PlainRecord(at, *pair, 3_000)], base_offset=at) for at, pair in enumerate(late, 5))
+    )
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\n__consumer_offsets 0 7\n")
+    at = ("--at", "1970-01-01T00:00:02Z", tmp_path)
+    found = lag(*at, code=1)
+    assert [group for group, *_ in found] == ["dropped", "g"]
+    assert {(row["status"], row["committed_offset"], row["lag"]) for row in found.values()} == {
+        ("compacted", None, None)
+    }
+    target = tmp_path / "map.jsonl"
+    target.write_text('{"topic":"orders","partition":0,"src_first":0,"src_last":9,"dst_first":100}')
+    for options in ((), ("--offset-map", target)):
+        run = kseg("lag", "--format", "reset-csv", *options, *at)
+        assert (run.returncode, run.stdout) == (1, "")
+        assert run.stderr == "kseg: left out because of their status: 2 compacted\n"
+    assert [(one.commit.offset, one.lag) for one in kseg_lag(tmp_path, at=datetime.fromtimestamp(2, UTC))] == [
+        (None, None)
+    ] * 2
+
+
 def test_of_equal_leader_epochs_the_highest_end_is_used(tmp_path: Path) -> None:
     """Brokers have different partitions and followers that lag; one of them has the newest commits."""
     for broker, end in (("a", 8), ("b", 10), ("c", 9)):

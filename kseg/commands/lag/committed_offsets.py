@@ -205,16 +205,17 @@ STATUSES = ("ok", *OUTSIDE, "expired", "other-topic-id", "deleted-topic", "missi
 class Commit:
     """An effective commit. Times are epoch milliseconds; ``expire_timestamp`` is None for the group's retention.
 
-    ``is_certain`` is False if an earlier state was asked for, and the cleaner may have removed the commit of that time.
+    ``is_certain`` is False if an earlier state was asked for, and the cleaner may have removed the commit of that time. If
+    no earlier one is left, ``offset`` and ``commit_timestamp`` are None.
     """
 
     group: str
     topic: str
     partition: int
-    offset: int
+    offset: int | None
     leader_epoch: int | None
     metadata: str
-    commit_timestamp: int
+    commit_timestamp: int | None
     expire_timestamp: int | None
     topic_id: str | None
     is_certain: bool = True
@@ -244,7 +245,7 @@ class GroupLag:
     @property
     def lag(self) -> int | None:
         """The number of offsets from the committed one to the log end, None if that is unknown."""
-        return None if self.log is None else self.log.log_end - self.commit.offset
+        return None if self.log is None or self.commit.offset is None else self.log.log_end - self.commit.offset
 
 
 def partitions_of(found: LogDirs, topic: str) -> list[PartitionReplica]:
@@ -265,18 +266,17 @@ def read_commits(replica: PartitionReplica, at: Moment | None = None) -> Commits
     except KsegError as error:
         return CommitsRead(unread=str(error))
     add_progress(sum(local_size(path) or 0 for path in replica.segments))
-    cleaned = {_place_of(key) for key, offset in found.later.items() if offset < replica.cleaned}
-    effective_commits = (
-        commit_of(item.key, item.data)
+    cleaned = {place for key, offset in found.later.items() if offset < replica.cleaned and (place := _place_of(key))}
+    commits = {
+        (item.key["group"], item.key["topic"], item.key["partition"]): commit_of(item.key, item.data)
         for item in found.items()
         if item.entity == OFFSET_COMMIT and not item.pending and "offset" in item.data
-    )
-    commits = [
-        replace(commit, is_certain=False) if (commit.group, commit.topic, commit.partition) in cleaned else commit
-        for commit in effective_commits
-    ]
+    }
+    for place in cleaned:  # of most of them only the later commit is left
+        known = commits.get(place) or Commit(*place, None, None, "", None, None, None)
+        commits[place] = replace(known, is_certain=False)
     undecoded = [_left_out(item) for item in found.items() if item.entity == OFFSET_COMMIT and "fault" in item.data]
-    return CommitsRead(commits, findings, undecoded=undecoded)
+    return CommitsRead(list(commits.values()), findings, undecoded=undecoded)
 
 
 def commit_of(key: Mapping[str, Any], data: Mapping[str, Any]) -> Commit:
@@ -321,7 +321,7 @@ def lag_of(found: LogDirs, commit: Commit, at: int) -> GroupLag:
 
 
 def _status(commit: Commit, log: LogExtent | None, topic_id: str | None, at: int) -> str:
-    if not commit.is_certain:
+    if not commit.is_certain or commit.offset is None:
         return "compacted"
     if commit.topic_id and topic_id and commit.topic_id != topic_id:
         return "other-topic-id"

@@ -271,7 +271,7 @@ class _GroupReader:
             self._commit(place, Committed(None, at.timestamp or 0), 0)
             return
         one = commit_of(key, data)
-        found = Committed(one.offset, one.commit_timestamp, 0, 0, one.expire_timestamp, one.topic_id)
+        found = Committed(one.offset, data["commitTimestamp"], 0, 0, one.expire_timestamp, one.topic_id)
         if producer == _NO_PRODUCER:
             self._records[place] = at.offset
             self._commit(place, found, 1)
