@@ -34,7 +34,7 @@ FIELDS = RowKind("lag", "Lag of consumer groups").of(
         "committed_offset", "int?", "the last committed offset; null if the cleaner removed it", "commit.offset",
         TableColumn("committed", right=True, priority=2),
     ),
-    Column("log_end_offset", "count?", "null without a log", "log.log_end", TableColumn("log end", right=True, priority=3)),
+    Column("log_end_offset", "count?", "null if it is unknown", "log_end", TableColumn("log end", right=True, priority=3)),
     Column("lag", "int?", "log_end_offset minus committed_offset", shown=TableColumn("lag", right=True)),
     Column("status", "text", "whether a consumer can continue", shown=TableColumn("status"), values=STATUSES),
     Column(

@@ -17,6 +17,7 @@ from tests.support import damage, group_logs
 from tests.support.cli import SEGMENTS
 from tests.support.cli import kseg_here as kseg
 from tests.support.commits import Commits, commit_key, commit_value, write_commits
+from tests.support.group_histories import MINUTE, START, Simulated
 
 
 def write_log(folder: Path, first: int, end: int) -> Path:
@@ -163,6 +164,39 @@ def test_an_expired_commit_is_one_at_that_time(tmp_path: Path) -> None:
         assert [row["status"] for row in rows if row["kind"] == "lag-partition" and row["topic"] == "orders"] == [
             status
         ]
+
+
+def test_a_lag_at_a_time_is_that_of_the_log_of_that_time(tmp_path: Path) -> None:
+    """Records that came later are no lag, as in a history until then. A log that has lost its end has an unknown one."""
+    one = Simulated(tmp_path)
+    for minute in range(6):
+        one.append(minute * MINUTE, 10)
+        one.append(minute * MINUTE, 10, 1)
+        one.append(minute * MINUTE, 10, 2)
+        one.commit(minute * MINUTE + 1_000, 7 * minute)
+        one.commit(minute * MINUTE + 1_000, 10 * minute + 12, 1)
+        one.commit(minute * MINUTE + 1_000, 99, 2)
+    one.write()
+
+    def found(at: int) -> dict[int, tuple[int | None, int | None]]:
+        rows = lag("--at", START + at, tmp_path, code=1)
+        return {partition: (row["log_end_offset"], row["lag"]) for (_, _, partition), row in rows.items()}
+
+    for minute in range(6):
+        end, committed = 10 * (minute + 1), min(10 * minute + 12, 62)
+        known = None if committed > 60 else committed
+        assert found(minute * MINUTE + 2_000) == {
+            0: (end, end - 7 * minute), 1: (known, known and 0), 2: (None, None)
+        }  # fmt: skip
+        run = kseg("lag", "--history", "g", "--until", START + minute * MINUTE + 2_000, "--format", "jsonl", tmp_path)
+        ends = {row["partition"]: row["lag"] for row in map(json.loads, run.stdout.splitlines()) if "status" in row}
+        assert ends == {partition: lag for partition, (_, lag) in found(minute * MINUTE + 1_999).items()}
+    log = tmp_path / "orders-0" / f"{0:020}.log"
+    records = [PlainRecord(offset, b"k", b"v", START + 4 * MINUTE) for offset in range(40, 50)]
+    log.with_name(f"{40:020}.log").write_bytes(build_batch(records, base_offset=40))
+    log.unlink()  # retention has deleted the records of the first minutes
+    assert found(2 * MINUTE + 2_000)[0] == (None, None)
+    assert found(4 * MINUTE + 2_000)[0] == (50, 22)
 
 
 @pytest.mark.slow

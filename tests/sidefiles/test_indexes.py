@@ -9,8 +9,11 @@ import pytest
 
 from kseg.errors import KsegError
 from kseg.format.record.columns import BatchColumns
+from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.indexes import IndexBuilder
+from kseg.format.sidefiles.log_end import log_end_at
 from kseg.format.storage.naming import base_offset_of
+from tests.support.cli import ROOT
 from tests.support.fixtures import FOLDERS
 from tests.support.index_entries import read_offset_index, read_time_index
 from tests.support.records import read
@@ -34,6 +37,18 @@ def test_there_are_real_indexes() -> None:
     """A glob without matches would let the tests below pass."""
     assert len(INDEXES) >= 5
     assert len(TIME_INDEXES) >= 5
+
+
+def test_the_log_end_at_a_time_is_found_without_reading_the_log() -> None:
+    """`kseg lag --at` shows the lag of that time: time indexes give the end that reading all batches gives."""
+    paths = sorted((ROOT / "fixtures" / "tiered" / "reference" / "before" / "tiered-0").glob("*.log"))
+    batches = [batch for path in paths for batch in read(path.read_bytes())[0]]
+    known = [(batch.max_timestamp or 0, batch.base_offset or 0, batch.last_offset) for batch in batches]
+    for time in {time + more for time, *_ in known for more in (-1, 0, 1)}:
+        end = min((first for its, first, _ in known if its > time), default=known[-1][2] + 1)
+        assert log_end_at([*map(str, paths)], time, INT64_MAX) == end
+        left = None if end <= 10 else end
+        assert log_end_at([*map(str, paths[1:])], time, INT64_MAX) == left
 
 
 @pytest.mark.parametrize("path", INDEXES, ids=label)

@@ -23,7 +23,7 @@ from kseg.format.internal_topics.effective_state import Moment, effective, topic
 from kseg.format.internal_topics.state import OFFSET_COMMIT, Item, entity_of
 from kseg.format.log_loader.loaded_files import LeaderEpochCache
 from kseg.format.sidefiles.checkpoints import stored_leader_epochs, walk_offset_checkpoint
-from kseg.format.sidefiles.log_end import last_valid_batch
+from kseg.format.sidefiles.log_end import last_valid_batch, log_end_at
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage import file_access
 from kseg.format.storage.naming import (
@@ -236,16 +236,20 @@ class CommitsRead:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """A commit, the log of its partition (None if it is missing), and a status of STATUSES."""
+    """A commit, the log of its partition (None if it is missing), and a status of STATUSES.
+
+    ``log_end`` is that of the time of the commits, None if it is unknown: ``log`` is the log now.
+    """
 
     commit: Commit
     log: LogExtent | None
     status: str
+    log_end: int | None
 
     @property
     def lag(self) -> int | None:
         """The number of offsets from the committed one to the log end, None if that is unknown."""
-        return None if self.log is None or self.commit.offset is None else self.log.log_end - self.commit.offset
+        return None if self.log_end is None or self.commit.offset is None else self.log_end - self.commit.offset
 
 
 def partitions_of(found: LogDirs, topic: str) -> list[PartitionReplica]:
@@ -302,9 +306,24 @@ def _place_of(key: bytes | None) -> tuple[str, str, int] | None:
 
 def lags(found: LogDirs, commits: Iterable[Commit], at: Moment | None = None) -> Iterator[GroupLag]:
     """Yield the lag of each commit, by group, topic and partition. ``at`` is the time of the commits, None for now."""
-    moment = now_ms() if at is None or at.timestamp is None else at.timestamp
+    now = now_ms()
+    moment = now if at is None or at.timestamp is None else at.timestamp
+
+    @cache
+    def end_of(place: Place) -> int | None:
+        leader = found.leader(place)
+        return log_end_at(leader.segments, moment, now) if leader else None
+
     for commit in sorted(commits, key=lambda commit: (commit.group, commit.topic, commit.partition)):
-        yield lag_of(found, commit, moment)
+        one = lag_of(found, commit, moment)
+        yield one if at is None else _at_time(one, end_of((commit.topic, commit.partition)))
+
+
+def _at_time(one: GroupLag, end: int | None) -> GroupLag:
+    """Return a lag with the log end of that time. A commit proves that the log had reached it, if it still has it."""
+    committed = one.commit.offset or 0
+    is_known = one.log is not None and end is not None and committed <= one.log.log_end
+    return replace(one, log_end=max(end or 0, committed) if is_known else None)
 
 
 def now_ms() -> int:
@@ -316,8 +335,9 @@ def lag_of(found: LogDirs, commit: Commit, at: int) -> GroupLag:
     """Return the lag of a commit. ``at`` is the time in epoch milliseconds at which it can be expired."""
     log = found.extent((commit.topic, commit.partition))
     if log is None and found.is_deleted(commit.topic):
-        return GroupLag(commit, None, "deleted-topic")
-    return GroupLag(commit, log, _status(commit, log, found.topic_id(commit.topic), at))
+        return GroupLag(commit, None, "deleted-topic", None)
+    status = _status(commit, log, found.topic_id(commit.topic), at)
+    return GroupLag(commit, log, status, None if log is None else log.log_end)
 
 
 def _status(commit: Commit, log: LogExtent | None, topic_id: str | None, at: int) -> str:

@@ -1,5 +1,7 @@
 """Find the end of a segment: the end of its last complete batch with a valid CRC, and the end that its indexes prove.
 
+Also the end that a log had at a time.
+
 A growing segment can be read up to that batch. The one after it can be half written or damaged: the bytes written later show
 which. Indexes avoid reading from the segment's start. They can have entries for batches that the log has lost: a broker
 appends a batch before its index entries, and the cleaner writes new indexes.
@@ -82,6 +84,36 @@ def _read_batches(path: str, size: int, mark: LogEnd, below: int, before: int, b
                 epoch = batches.partition_leader_epoch[row] if batches.magic[row] >= 2 else -1
                 mark = LogEnd(max(mark.offset, last + 1), end, epoch, batches.position[row], batches.crc[row])
     return mark
+
+
+def log_end_at(paths: Sequence[str], time: int, now: int) -> int | None:
+    """Return the end of a local log at a time: the offset before its first batch with a later timestamp.
+
+    ``paths`` are its segments in offset order, times are epoch milliseconds. Timestamps after ``now`` are of wrong clocks,
+    and do not count. None if the log no longer has records of that time, or has none with timestamps. Raises
+    UnreadableError.
+    """
+    end = None
+    for number, path in enumerate(paths):
+        base, size, sealed = base_offset_of(path) or 0, stored_size(path) or 0, number + 1 < len(paths)
+        end = base if number or not base else None
+        if sealed and -1 < (index_reader.newest_timestamp(path) or -1) <= time:
+            continue
+        start, _ = index_reader.byte_range(path, size, None, None, time + 1, sealed=sealed)
+        with suppress(VanishedError, NotASegmentError), SegmentReader(open_range(path, start, size)) as reader:
+            for window in reader.windows():
+                batches = window.batches
+                for row in range(batches.count):
+                    if batches.crc_state[row] == columns.CRC_BAD:
+                        continue
+                    if start:
+                        end, start = batches.base_offset[row], 0
+                    if batches.max_timestamp[row] < 0:
+                        return None
+                    if time < batches.max_timestamp[row] <= now:
+                        return end
+                    end = batches.last_offset[row] + 1
+    return end
 
 
 # Bytes that show whether zeros follow the last batch.
