@@ -14,7 +14,7 @@ import pytest
 from kseg import lag as kseg_lag
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage, group_logs
-from tests.support.cli import SEGMENTS
+from tests.support.cli import ROOT, SEGMENTS
 from tests.support.cli import kseg_here as kseg
 from tests.support.commits import Commits, commit_key, commit_value, write_commits
 from tests.support.group_histories import MINUTE, START, Simulated
@@ -310,6 +310,22 @@ def test_offsets_that_have_no_place_in_a_log(tmp_path: Path) -> None:
     }
     assert (found["late", "orders", 0]["lag"], found["g", "absent", 0]["lag"]) == (-1, None)
     assert lag(tmp_path, "--group", "g")
+
+
+def test_an_offset_in_tiered_storage_is_in_its_log(tmp_path: Path) -> None:
+    """A broker of 4.3 has the log start before its first local segment in the checkpoint, and leader epochs from there."""
+    shutil.copytree(ROOT / "fixtures" / "tiered" / "reference" / "logs", tmp_path, dirs_exist_ok=True)
+    write_commits(tmp_path / "__consumer_offsets-0", {("g", "tiered", 0): commit_value(5, committed=START)})
+    row = lag(tmp_path)["g", "tiered", 0]
+    assert (row["log_start_offset"], row["log_end_offset"], row["lag"], row["status"]) == (0, 28, 23, "ok")
+    run = kseg("lag", "--history", "g", "--format", "jsonl", tmp_path)
+    (end,) = (one for one in map(json.loads, run.stdout.splitlines()) if one["kind"] == "lag-partition")
+    assert (end["lag"], end["lag_ms"], end["status"]) == (23, None, "ok")
+    epochs = tmp_path / "tiered-0" / "leader-epoch-checkpoint"
+    epochs.write_text("0\n2\n0 10\n2 14\n")  # segments were deleted, then the broker was killed
+    assert lag(tmp_path, code=1)["g", "tiered", 0]["status"] == "before-log-start"
+    epochs.unlink()
+    assert lag(tmp_path, code=1)["g", "tiered", 0]["log_start_offset"] == 10
 
 
 def test_the_cluster_metadata_tells_deleted_from_missing(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ class LogDirs:
         log_dir = os.path.dirname(os.path.abspath(replica.folder))
         return LogExtent(
             replica.folder,
-            max(self._checkpoint(log_dir, LOG_STARTS).get(place, 0), base_offset_of(replica.segments[0]) or 0),
+            log_start(replica, self._checkpoint(log_dir, LOG_STARTS).get(place)),
             log_end,
             self._checkpoint(log_dir, HIGH_WATERMARKS).get(place),
             self._id_of(replica.folder),
@@ -182,6 +182,20 @@ class LogDirs:
                 entries = walk_offset_checkpoint(source)
                 self._checkpoints[path] = {(entry.topic, entry.partition): entry.offset for _, entry in entries}
         return self._checkpoints[path]
+
+
+def log_start(replica: PartitionReplica, stored: int | None) -> int:
+    """Return the log start of a replica. ``stored`` is that in ``log-start-offset-checkpoint``, None without an entry.
+
+    With tiered storage it is before the first local segment, and the leader epochs begin there, too. Otherwise a broker
+    truncates them when it deletes segments, and after a kill the checkpoint can be older than that.
+    Sources: ``LogManager.checkpointLogStartOffsetsInDir``, ``UnifiedLog.maybeIncrementLogStartOffset``.
+    """
+    local = base_offset_of(replica.segments[0]) or 0
+    if stored is None or stored >= local:
+        return max(stored or 0, local)
+    epochs = stored_leader_epochs(replica.folder)
+    return stored if epochs and epochs[0].start_offset < local else local
 
 
 def leader_epochs(replica: PartitionReplica) -> LeaderEpochCache:

@@ -18,6 +18,7 @@ from kseg.commands.lag.group_events import (
     Timeline,
 )
 from kseg.commands.lag.log_history import LogHistory, LogRequest
+from kseg.format.storage.naming import base_offset_of
 
 #: The fewest slots of a partition, also of groups with very many partitions.
 _FEWEST_SLOTS = 240
@@ -133,8 +134,9 @@ def log_requests(
     found = {}
     for place, line in events.commits.items():
         values = [line.before, *(value for _, value in line.slots.values())]
-        offsets = sorted({one.offset for one in values if one is not None and one.offset is not None})
         if place in replicas:
+            local = base_offset_of(replicas[place].segments[0]) or 0  # earlier records may be in tiered storage
+            offsets = sorted({one.offset for one in values if one and one.offset is not None and one.offset >= local})
             found[place] = LogRequest(replicas[place], offsets, start // line.width * line.width, until, now, most)
     return found
 
