@@ -306,6 +306,26 @@ def test_timestamps_that_go_back_or_far_ahead_move_no_other_batch(tmp_path: Path
     assert [row["appended"] for row in history(one.write())["lag-minute"]] == [5, 0, 15, 5]
 
 
+def test_the_last_commit_counts_if_the_clock_of_its_coordinator_is_behind(tmp_path: Path) -> None:
+    """The order of the log decides, as in a broker: no minute has consumed less than nothing, and the end is that of lag."""
+    one = Simulated(tmp_path)
+    one.append(0, 50)
+    one.record(0, *generation_record(1, 1))
+    for at, offset in ((MINUTE, 10), (2 * MINUTE + 1_000, 20), (2 * MINUTE - 1_000, 50)):
+        one.commit(at, offset)
+    one.record(2 * MINUTE - 500, *generation_record(2, 1))
+    found = history(one.write())
+    rows = [(minute_of(row), row["consumed"], row["lag"], row["generation"]) for row in found["lag-minute"]]
+    assert rows == [(0, 0, None, 1), (1, 0, 40, 1), (2, 40, 0, 2)]
+    (end,) = found["lag-partition"]
+    (row,) = map(json.loads, invoke("lag", "--format", "jsonl", tmp_path).stdout.splitlines())
+    names = ("committed_offset", "commit_timestamp", "lag", "status")
+    assert [end[name] for name in names] == [row[name] for name in names]
+    assert (end["committed_offset"], end["lag"]) == (50, 0)
+    until = history("--until", START + 2 * MINUTE, tmp_path)["lag-partition"]
+    assert [row["committed_offset"] for row in until] == [10]
+
+
 def test_a_damaged_commit_is_reported_and_begins_the_history_again(tmp_path: Path) -> None:
     """A commit that cannot be read may be one of the group: the minutes before are not known."""
     one = Simulated(tmp_path)

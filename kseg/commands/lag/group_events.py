@@ -196,6 +196,7 @@ class _GroupReader:
         self._until = until
         self._topics = topics
         self._next: int | None = None
+        self._time = -1
         self._cells = 0
         # By producer: the commits that wait for its marker.
         self._open: defaultdict[int, dict[Place, _PendingCommit]] = defaultdict(dict)
@@ -233,7 +234,7 @@ class _GroupReader:
         ]
         for i in sorted((*self._owner.rows(chunk, range(records.count)), *markers)):
             row = records.batch[i]
-            marker, time = chunk.control(i), chunk.lists.timestamp[i]
+            marker, time = chunk.control(i), self._time_of(chunk.lists.timestamp[i])
             if time >= self._until:
                 continue
             producer = batches.producer_id[row] if batches.magic[row] >= 2 else _NO_PRODUCER
@@ -286,6 +287,11 @@ class _GroupReader:
                 self._records[place] = pending.record
                 self._commit(place, replace(pending.last, time=time), pending.commits)
 
+    def _time_of(self, timestamp: int) -> int:
+        """Return the time at which an event counts: not before an earlier one, if another clock is behind."""
+        self._time = max(self._time, timestamp)
+        return self._time
+
     def _commit(self, place: Place, found: Committed, count: int) -> None:
         events, known = self._events, self._last.get(place)
         if known is not None:
@@ -293,7 +299,7 @@ class _GroupReader:
             found = replace(found, consumed=known.consumed + risen)
         self._last[place] = found
         line = events.commits.setdefault(place, Timeline(events.width))
-        self._cells += line.add(found.time, found, count)
+        self._cells += line.add(self._time_of(found.time), found, count)
         if self._cells > MOST_CELLS:
             events.widen(2 * events.width)
             self._cells = sum(len(line.slots) for line in events.timelines())
