@@ -175,7 +175,7 @@ def lag(
         if is_url(one):
             raise UsageError(f"{one}: lag reads local log directories only: give a folder")
     groups = texts(groups)
-    found, tell = LogDirs(_files(path)), unread or raise_unreadable
+    found, tell = LogDirs(_files(path), report), unread or raise_unreadable
     moment = None if at is None else Moment(timestamp=epoch_time("at", at))
     commits = []
     for read in (read_commits(replica, moment) for replica in partitions_of(found, CONSUMER_OFFSETS)):

@@ -84,25 +84,28 @@ def lag(asked: LagOptions) -> int:
     common.check_outputs()
     targets = read_offset_map(asked.offset_map) if asked.offset_map else None
     files = once_each(file for path in paths for file in find_segments(path))
-    found = LogDirs(files)
+    notes, total = FindingNotes(each=asked.verbose), LagTotal()
+    notes.weigh(files)
+    found = LogDirs(files, notes)
     replicas = partitions_of(found, CONSUMER_OFFSETS)
     if not replicas:
         raise UsageError(f"no partition of {CONSUMER_OFFSETS} found: give the log directories of all brokers")
-    notes, total = FindingNotes(each=asked.verbose), LagTotal()
-    notes.weigh(files)
     if asked.history is not None:
         return _HistoryRun(asked, asked.history, found, notes).show(replicas)
     for file in files:
         if is_folder(file.path):
             notes.fail(f"{file.path}: the folder cannot be listed")
     size = sum(local_size(path) or 0 for replica in replicas for path in replica.segments)
+    damaged = False
 
     def commits() -> Iterator[Commit]:
+        nonlocal damaged
         for read in each(partial(read_commits, at=asked.at), replicas):
             notes.add(read)
             for line in read.undecoded:
                 note_after(line)
             yield from (commit for commit in read.commits if not groups or commit.group in groups)
+        damaged = notes.errors > 0
 
     def mapped(lines: Iterable[GroupLag]) -> Iterator[GroupLag]:
         unmapped = 0
@@ -121,7 +124,7 @@ def lag(asked: LagOptions) -> int:
         asked.write(LAG, out, mapped(total.counted(lags(found, commits(), asked.at))), total)
     note_output(asked.output, summary_line(total))
     if asked.format == "reset-csv":
-        _note_left_out(total, notes)
+        _note_left_out(total, damaged=damaged)
     _note_other_brokers(total, found)
     for group in sorted(set(groups) - total.groups):
         note(f"group {group}: no committed offset found")
@@ -144,11 +147,12 @@ def _note_other_brokers(total: LagTotal, found: LogDirs) -> None:
         note_after(f"lag needs the log directories of all brokers: these lack {' and '.join(what)}")
 
 
-def _note_left_out(total: LagTotal, notes: FindingNotes) -> None:
+def _note_left_out(total: LagTotal, *, damaged: bool) -> None:
+    """Print which statuses have no line, and that a line can be wrong because the commits are ``damaged``."""
     left_out = ", ".join(f"{total.statuses[status]:,} {status}" for status in NOT_RESET if total.statuses[status])
     if left_out:
         note(f"left out because of their status: {left_out}")
-    if notes.errors:
+    if damaged:
         note(f"{CONSUMER_OFFSETS} is damaged: where the last commit is lost, an earlier one is written")
 
 

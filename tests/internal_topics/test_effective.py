@@ -20,7 +20,8 @@ from kseg.cli.main import main
 from kseg.commands.dump.dump_items import BatchItem
 from kseg.findings import do_nothing
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
-from kseg.format.internal_topics.effective_state import effective
+from kseg.format.internal_topics.effective_state import effective, state_files
+from kseg.format.internal_topics.metadata_loading import replayed
 from kseg.format.internal_topics.state import LatestValues, RecordPlace, place_of
 from kseg.report.effective_report import EffectivePartition, write_table
 from tests.support import group_logs
@@ -122,9 +123,24 @@ def test_the_state_of_a_moment_begins_with_a_snapshot_from_before_it(tmp_path: P
     (folder / FIRST).unlink()
     (folder / f"{start:020}.log").write_bytes(whole[place.at :])
     assert items(end) == found[-1]
-    done = dump("--at", end - 2, folder)
-    assert done.exit_code == 2
-    assert f"no snapshot from before it is left, and the log begins at offset {start}" in done.stderr
+    for is_left in (True, False):
+        if not is_left:
+            snapshot.unlink()
+        done = dump("--at", end - 2, folder)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert f"no snapshot from before it is left, and the log begins at offset {start}" in done.stderr
+
+
+def test_a_metadata_log_without_its_start_is_not_the_whole_state(tmp_path: Path) -> None:
+    """Topics can be missing: as no node starts with the log, the exit code is 1, and stderr has the finding of validate."""
+    folder = placed("__cluster_metadata", tmp_path)
+    for snapshot in folder.glob("*.checkpoint"):
+        snapshot.rename(snapshot.with_name(f"{5:020}-{1:010}.checkpoint"))
+    (folder / FIRST).rename(folder / f"{60:020}.log")
+    done = dump("--format", "jsonl", folder)
+    assert (done.exit_code, "metadata-snapshot-missing" in done.stderr) == (1, True), done.stderr
+    assert done.stdout
+    assert replayed(state_files(str(folder))).image is None  # nothing is predicted from a part of the topics
 
 
 def test_offsets_are_those_that_the_broker_answered(tmp_path: Path) -> None:

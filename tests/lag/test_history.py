@@ -15,6 +15,7 @@ import pytest
 from kseg.commands.lag import group_events, log_history
 from kseg.commands.lag import history as history_module
 from kseg.commands.lag.committed_offsets import LogDirs, partitions_of
+from kseg.findings import do_nothing
 from kseg.format.storage.segment_files import find_segments
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage
@@ -349,7 +350,7 @@ def test_a_long_history_of_many_partitions_has_wider_slots(tmp_path: Path, monke
         for partition in range(2):
             one.append(minute * MINUTE, 1, partition)
             one.commit(minute * MINUTE + 1_000, minute, partition)
-    found = LogDirs(find_segments(str(one.write())))
+    found = LogDirs(find_segments(str(one.write())), do_nothing)
     (offsets,) = partitions_of(found, "__consumer_offsets")
     events = group_events.read_group(offsets, "__consumer_offsets", "g", None, {})
     assert sum(len(line.slots) for line in events.timelines()) <= 40

@@ -339,6 +339,31 @@ def test_the_cluster_metadata_tells_deleted_from_missing(tmp_path: Path) -> None
     assert found["g", "tiered", 0]["status"] == "deleted-topic"
 
 
+@pytest.mark.parametrize("lost", ["start", "batch"])
+def test_a_topic_that_a_part_of_the_metadata_lacks_was_not_deleted(lost: str, tmp_path: Path) -> None:
+    """Its record can be among the lost ones: the offset is given back, and the exit code and a line name the damage."""
+    folder = tmp_path / "__cluster_metadata-0"
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-internal-cluster-metadata", folder)
+    log, (snapshot,) = folder / f"{0:020}.log", folder.glob("*.checkpoint")
+    data = log.read_bytes()
+    if lost == "batch":
+        log.write_bytes(damage.flip(data, len(data) - 10))
+    else:
+        snapshot.unlink()
+        first = damage.entries(data)[20].at
+        log.rename(log.with_name(f"{damage.get(data, first, 'base_offset'):020}.log")).write_bytes(data[first:])
+    write_commits(tmp_path / "__consumer_offsets-0", {("g", "tiered", 0): commit_value(1)})
+    rule = {"start": "metadata-snapshot-missing", "batch": "crc-mismatch"}[lost]
+    run = kseg("lag", "--format", "reset-csv", tmp_path)
+    assert (run.returncode, run.stdout, rule in run.stderr) == (1, "g,tiered,0,1\n", True), run.stderr
+    assert "lag needs the log directories of all brokers: these lack the partitions of 1 commit" in run.stderr
+    assert "__consumer_offsets is damaged" not in run.stderr
+    assert lag(tmp_path, code=1)["g", "tiered", 0]["status"] == "missing-partition"
+    reported: list[str] = []
+    (found,) = kseg_lag(tmp_path, report=lambda path, finding: reported.append(finding.rule))
+    assert (found.status, reported) == ("missing-partition", [rule])
+
+
 def test_a_topic_created_again_is_another_topic(tmp_path: Path) -> None:
     """Kafka 4 stores the topic id with the offset; the log of a later topic with that name has other offsets."""
     shutil.copytree(SEGMENTS / "4.3.0-v2-none-internal-consumer-offsets", tmp_path / "__consumer_offsets-0")

@@ -12,6 +12,7 @@ import pytest
 
 import kseg
 from kseg.format.writer.records_builder import PlainRecord, build_batch
+from tests.support import damage
 from tests.support.cli import invoke
 from tests.support.cli import rows_of as run
 from tests.support.commits import commit_value, write_commits
@@ -105,6 +106,16 @@ def test_topics_are_those_of_the_metadata_and_the_folders(tmp_path: Path) -> Non
     assert {name: found["left-over"][name] for name in sizes} == sizes
     assert found["left-over"]["is_deleted"] is True
     assert run("sql", "select is_deleted from topics", tmp_path / "left-over-3") == [{"is_deleted": False}]
+
+
+def test_a_topic_that_damaged_metadata_lacks_was_not_deleted(tmp_path: Path) -> None:
+    """Its record can be among the damaged ones: as for each table, the damage sets the exit code."""
+    log = placed("__cluster_metadata", tmp_path) / LOG
+    shutil.copytree(SEGMENTS / "4.3.0-v2-none-segments", tmp_path / "left-over-3")
+    log.write_bytes(damage.flip(log.read_bytes(), log.stat().st_size - 10))
+    done = invoke("sql", "--format", "jsonl", "select is_deleted from topics where topic = 'left-over'", tmp_path)
+    assert (done.exit_code, json.loads(done.stdout)) == (1, {"is_deleted": False})
+    assert "crc-mismatch" in done.stderr
 
 
 def test_schemas_are_those_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

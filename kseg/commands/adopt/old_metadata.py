@@ -71,7 +71,7 @@ def read_metadata(path: str) -> OldMetadata:
     def report(finding: Finding) -> None:
         rules.add(finding.rule)
         if RULES[finding.rule].severity is Severity.ERROR and len(found.faults) < 3:
-            found.faults.append(f"{finding.rule} at byte {finding.position}: later changes of topics can be missing")
+            found.faults.append(f"{finding.rule} at byte {finding.position}: changes of topics can be missing")
 
     try:
         state = effective(CLUSTER_METADATA, files, lambda _: report)

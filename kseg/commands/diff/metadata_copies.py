@@ -16,7 +16,7 @@ from kseg.findings import RULES, Finding, Report, Severity
 from kseg.format.internal_topics.effective_state import effective, state_files, topic_names
 from kseg.format.internal_topics.metadata_loading import replayed
 from kseg.format.internal_topics.state import Data, Item
-from kseg.format.storage.naming import CLUSTER_METADATA, is_log, is_snapshot, snapshot_id
+from kseg.format.storage.naming import CLUSTER_METADATA, is_snapshot, snapshot_id
 
 #: The changes from one copy to another.
 CHANGES = ("changed", "appeared", "deleted")
@@ -97,8 +97,6 @@ def read_copy(path: str) -> MetadataCopy:
         faults.append(f"a controller ends at the {fault.record} at offset {fault.offset}: {fault.why}")
     last = max(filter(None, map(snapshot_id, names)), key=lambda one: one[::-1], default=(0, -1))
     end, epoch = max(last, state.end, key=lambda one: one[::-1])
-    if all(is_log(name) for name in names) and not names[0].startswith("0" * 20):
-        faults.append("no snapshot has the records before the log")
     items = {(item.entity, json.dumps(item.key, sort_keys=True)): item for item in state.items() if not item.pending}
     return MetadataCopy(path, end, epoch, tuple(faults[:_MOST_FAULTS]), items, topic_names(items.values()))
 

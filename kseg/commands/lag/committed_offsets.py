@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import chain
 from typing import Any
 
 from kseg.errors import KsegError
-from kseg.findings import Finding, Report, do_nothing
+from kseg.findings import Finding, Report
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
-from kseg.format.internal_topics.effective_state import Moment, effective, topic_names
+from kseg.format.internal_topics.effective_state import Effective, Moment, effective, topic_names
 from kseg.format.internal_topics.state import OFFSET_COMMIT, Item, entity_of
 from kseg.format.log_loader.loaded_files import LeaderEpochCache
 from kseg.format.sidefiles.checkpoints import stored_leader_epochs, walk_offset_checkpoint
@@ -66,9 +66,13 @@ class LogExtent:
 
 
 class LogDirs:
-    """The partitions of several log directories. ``deleted`` has the topics of which only deleted folders are left."""
+    """The partitions of several log directories. ``deleted`` has the topics of which only deleted folders are left.
 
-    def __init__(self, files: Iterable[SegmentFile]) -> None:
+    ``report`` is called with the path and the finding of damage in the cluster metadata, when it is read.
+    """
+
+    def __init__(self, files: Iterable[SegmentFile], report: Callable[[str, Finding], object]) -> None:
+        self._report = report
         self.replicas: dict[Place, list[PartitionReplica]] = {}
         self._checkpoints: dict[str, dict[Place, int]] = {}
         self._by_topic: dict[str, list[PartitionReplica]] = {}
@@ -108,7 +112,7 @@ class LogDirs:
         return self._extents[place]
 
     def is_deleted(self, topic: str) -> bool:
-        """Return whether a topic was deleted, by the cluster metadata or, without that log, by the names of folders."""
+        """Return whether a topic was deleted, by the cluster metadata or, without the whole log, by the names of folders."""
         if self.known_ids is None:
             return topic in self.deleted
         return topic not in self.known_ids and topic != CLUSTER_METADATA
@@ -124,17 +128,18 @@ class LogDirs:
         return self._topic_ids[topic]
 
     @cached_property
-    def metadata(self) -> Sequence[Item] | None:
+    def metadata(self) -> Effective | None:
         """The effective cluster metadata, None without that log."""
         leader = self.leader((CLUSTER_METADATA, 0))
         if leader is None:
             return None
-        return list(effective(CLUSTER_METADATA, leader.segments, lambda path: do_nothing).items())
+        return effective(CLUSTER_METADATA, leader.segments, lambda path: partial(self._report, path))
 
     @cached_property
     def known_ids(self) -> Mapping[str, str] | None:
-        """The ids of topics in the cluster metadata by name, None without that log."""
-        return None if self.metadata is None else {name: one for one, name in topic_names(self.metadata).items()}
+        """The ids of topics in the cluster metadata by name, None without the whole log."""
+        known = self.metadata
+        return {name: one for one, name in topic_names(known.items()).items()} if known and known.whole else None
 
     def _stored_id(self, topic: str) -> str | None:
         written: dict[str, int] = {}

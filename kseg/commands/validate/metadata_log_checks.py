@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, Iterator
 from kseg.errors import UnreadableError
 from kseg.findings import Finding
 from kseg.format.internal_topics.cluster_image import ClusterImage
-from kseg.format.internal_topics.effective_state import state_files
+from kseg.format.internal_topics.effective_state import lost_start, newest_sources, state_files
 from kseg.format.internal_topics.metadata_replay import ReplayFault
 from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.log_loader.log_dir_start import loaded_metadata, owner_of, read_identity, stray_folders
 from kseg.format.log_loader.plan import MARK_FORGOTTEN
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import CLUSTER_METADATA, PARTITION_METADATA, base_offset_of, partition_of, snapshot_id
+from kseg.format.storage.naming import CLUSTER_METADATA, PARTITION_METADATA, is_log, partition_of
 from kseg.text import count_of
 
 
@@ -30,13 +30,11 @@ def check_metadata_log(folder: str, given: Collection[str], log_dirs: Iterable[s
     except UnreadableError:
         return []
     names = list(map(os.path.basename, paths))
-    logs = [name for name in names if base_offset_of(name) is not None]
+    logs = [name for name in names if is_log(name)]
     if not logs or not set(names) <= set(given):
         return []
-    first = base_offset_of(logs[0]) or 0
-    ends = [end[0] for name in names if (end := snapshot_id(name))]
-    if first > max(ends, default=0):
-        return [(os.path.join(folder, logs[0]), Finding("metadata-snapshot-missing", 0, facts={"offset": first}))]
+    if start := lost_start(newest_sources(paths)):
+        return [(start[0], Finding("metadata-snapshot-missing", 0, facts={"offset": start[1]}))]
     found = loaded_metadata(folder)  # nothing if a file cannot be read: that is reported, or a broker has deleted it
     if found.fault is not None:
         return [(os.path.join(folder, os.path.basename(found.fault.path)), _not_replayable(found.fault))]

@@ -235,7 +235,7 @@ def read_segments(task: Task, split: Split) -> Iterator[Row]:
 def read_transactions(task: Task, split: Split) -> Iterator[Row]:
     """Yield the transactions of each partition, the open ones last."""
     now = time.time_ns() // 1_000_000
-    policies = {piece.file.path: DamagePolicy(piece, task) for piece in split}
+    policies = _policies(task, split)
     unreadable: list[str] = []
 
     def report(path: str, finding: Finding) -> None:
@@ -270,8 +270,8 @@ def _report_unread(task: Task, result: FileResult) -> None:
 
 def read_groups(task: Task, split: Split) -> Iterator[Row]:
     """Yield the committed offsets of consumer groups with their lag, as ``kseg lag`` lists them."""
-    found = _log_dirs(task, split)
-    policies = {piece.file.path: DamagePolicy(piece, task) for piece in split}
+    policies = _policies(task, split)
+    found = _log_dirs(task, split, policies)
 
     def commits() -> Iterator[Commit]:
         for read in map(read_commits, partitions_of(found, CONSUMER_OFFSETS)):
@@ -288,7 +288,7 @@ def read_groups(task: Task, split: Split) -> Iterator[Row]:
 def read_schemas(task: Task, split: Split) -> Iterator[Row]:
     """Yield the versions of the schemas in the topic ``_schemas``. Data are read only for the column ``used_by``."""
     state, counter = RegistryState(), IdCounter()
-    policies = {piece.file.path: DamagePolicy(piece, task) for piece in split}
+    policies = _policies(task, split)
     by_topic: defaultdict[str | None, list[str]] = defaultdict(list)
     for piece in _readable(task, split):
         by_topic[topic_partition(piece.file.path)[0]].append(piece.file.path)
@@ -307,6 +307,10 @@ def read_schemas(task: Task, split: Split) -> Iterator[Row]:
     yield from _damage_rows(policies)
 
 
+def _policies(task: Task, split: Split) -> dict[str, DamagePolicy]:
+    return {piece.file.path: DamagePolicy(piece, task) for piece in split}
+
+
 def _damage_rows(policies: Mapping[str, DamagePolicy]) -> Iterator[Row]:
     """Yield the damage that policies have kept, and the files that were not read, with the place in the text."""
     for path, policy in policies.items():
@@ -315,12 +319,13 @@ def _damage_rows(policies: Mapping[str, DamagePolicy]) -> Iterator[Row]:
 
 def read_topics(task: Task, split: Split) -> Iterator[Row]:
     """Yield the topics in the cluster metadata and in the names of partition folders."""
-    found = _log_dirs(task, split)
-    known = found.metadata
-    ids = found.known_ids or {}
+    policies = _policies(task, split)
+    found = _log_dirs(task, split, policies)
+    known = list(found.metadata.items()) if found.metadata else ()
+    ids = {item.data["name"]: item.key["topicId"] for item in known if item.entity == "topic"}
     partitions: defaultdict[str, int] = defaultdict(int)
     configs: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for item in known or ():
+    for item in known:
         if item.entity == "partition":
             partitions[item.key["topicId"]] += 1
         elif item.entity == "config":
@@ -339,8 +344,9 @@ def read_topics(task: Task, split: Split) -> Iterator[Row]:
             "segments": len(segments),
             "size": sum(local_size(path) or 0 for path in segments),
             "is_deleted": found.is_deleted(topic),
-            "configs": configs.get(topic, {}) if known is not None else None,
+            "configs": configs.get(topic, {}) if found.metadata else None,
         }
+    yield from _damage_rows(policies)
 
 
 def read_files(task: Task, split: Split) -> Iterator[Row]:
@@ -363,11 +369,11 @@ def _readable(task: Task, split: Split) -> Iterator[SegmentRange]:
             yield piece
 
 
-def _log_dirs(task: Task, split: Split) -> LogDirs:
+def _log_dirs(task: Task, split: Split, policies: Mapping[str, DamagePolicy]) -> LogDirs:
     """Return the log directories. Raises UsageError for files at URLs, whose ends of logs are not read."""
     pieces = list(_readable(task, split))
     for piece in pieces:
         if local_size(piece.file.path) is None:
             open_source(piece.file.path).close()  # raises for a link to nothing
             raise UsageError(f"{piece.file.path}: the table {task.request.view} needs local log directories")
-    return LogDirs(piece.file for piece in pieces)
+    return LogDirs((piece.file for piece in pieces), lambda path, finding: policies[path](finding))

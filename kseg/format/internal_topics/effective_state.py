@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kseg.errors import UnreadableError
-from kseg.findings import Report, do_nothing
+from kseg.findings import RULES, Finding, Report, Severity, do_nothing
 from kseg.format.internal_topics.decode import (
     CONSUMER_OFFSETS,
     REMOTE_LOG_METADATA,
@@ -162,7 +162,7 @@ class Effective:
     """Applies the records of one partition in offset order. ``items`` and ``spaces`` return the result.
 
     ``later`` has the keys of the records that were left out because they are later, each with its first offset. ``end`` are
-    the offset after the last batch and its leader epoch.
+    the offset after the last batch and its leader epoch. ``whole`` is False after an error: records can be missing.
 
     Sources: ``CoordinatorLoaderImpl``, ``GroupCoordinatorShard.replay``, ``OffsetMetadataManager.replay``.
     """
@@ -170,6 +170,7 @@ class Effective:
     def __init__(self, topic: str, owner: Owner | None = None) -> None:
         self.later: dict[bytes | None, int] = {}
         self.end = (0, -1)
+        self.whole = True
         self._owner = owner
         self._events = _EVENTS.get(topic)
         self._topic = topic
@@ -182,6 +183,15 @@ class Effective:
     def keyed(self) -> bool:
         """Whether the topic is compacted: its state has the latest value of each key."""
         return self._events is None
+
+    def noting(self, report: Report) -> Report:
+        """Return what passes findings on to ``report``, and notes errors in ``whole``."""
+
+        def noted(finding: Finding) -> None:
+            self.whole = self.whole and RULES[finding.rule].severity < Severity.ERROR
+            report(finding)
+
+        return noted
 
     def apply(self, chunk: Chunk, first_offset: int, at: Moment | None = None, report: Report = do_nothing) -> None:
         """Apply the records of a chunk whose offset is at least ``first_offset``, with ``at`` those until this moment.
@@ -313,12 +323,21 @@ def effective(
     """Return the effective state of one partition; ``paths`` are its segments in offset order.
 
     ``report_of`` returns the report callback for a path. With ``owner`` only its records are read, with ``at`` only those
-    until that moment. Raises UnreadableError, also if the log no longer has a metadata state of that moment, and
-    NotASegmentError.
+    until that moment. Records that are missing in a metadata log are reported. Raises UnreadableError, also if the log no
+    longer has a metadata state of that moment, and NotASegmentError.
     """
     found = Effective(topic, owner)
-    for path, first_offset in newest_sources(paths, at):
-        report = report_of(path)
+    sources = list(newest_sources(paths, at))
+    begin, start = (topic == CLUSTER_METADATA and lost_start(sources)) or (None, 0)
+    if begin is not None and at is not None:
+        raise UnreadableError(
+            f"{begin}: the state at that time is not known: no snapshot from before it is left, and the log begins "
+            f"at offset {start}"
+        )
+    for path, first_offset in sources:
+        report = found.noting(report_of(path))
+        if path == begin:
+            report(Finding("metadata-snapshot-missing", 0, facts={"offset": start}))
         ends = SnapshotEnds()
         # The records of a snapshot have offsets of their own.
         until = None if is_snapshot(path) else at
@@ -341,7 +360,7 @@ def state_files(folder: str) -> list[str]:
 def newest_sources(paths: Sequence[str], at: Moment | None = None) -> Iterator[tuple[str, int]]:
     """Yield the newest snapshot of a metadata log until ``at``, then the segments, each with the first offset to apply.
 
-    Raises UnreadableError if the records before the first segment are in no snapshot until ``at``.
+    Raises UnreadableError for a snapshot that cannot be read.
     """
     snapshots = sorted((path for path in paths if is_snapshot(path)), key=os.path.basename)
     segments = [path for path in paths if not is_snapshot(path)]
@@ -350,13 +369,18 @@ def newest_sources(paths: Sequence[str], at: Moment | None = None) -> Iterator[t
     if newest is not None:
         yield newest, 0
         end = _end_of(newest)
-    if at is not None and snapshots and segments and (start := base_offset_of(segments[0]) or 0) > end:
-        raise UnreadableError(
-            f"{segments[0]}: the state at that time is not known: no snapshot from before it is left, and the log begins "
-            f"at offset {start}"
-        )
     for path in segments:
         yield path, end
+
+
+def lost_start(sources: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
+    """Return the first segment of a metadata log and its offset if no snapshot has the records before it, else None.
+
+    ``sources`` are those of ``newest_sources``.
+    """
+    path, end = next((source for source in sources if not is_snapshot(source[0])), ("", 0))
+    start = base_offset_of(path) or 0
+    return (path, start) if start > end else None
 
 
 def _end_of(snapshot: str) -> int:

@@ -11,11 +11,11 @@ from kseg.errors import NotASegmentError
 from kseg.findings import Finding
 from kseg.format.internal_topics.cluster_image import ClusterImage
 from kseg.format.internal_topics.decode import DecodedRecord, decoded_record
-from kseg.format.internal_topics.effective_state import newest_sources
+from kseg.format.internal_topics.effective_state import lost_start, newest_sources
 from kseg.format.internal_topics.metadata_replay import MetadataReplay, NotReplayableError, ReplayFault
 from kseg.format.record.control_records import ControlRecord
 from kseg.format.segment.segment_chunks import chunks_of
-from kseg.format.storage.naming import BOOTSTRAP, CLUSTER_METADATA, base_offset_of, is_snapshot
+from kseg.format.storage.naming import BOOTSTRAP, CLUSTER_METADATA, is_snapshot
 from kseg.format.storage.source import open_source
 from kseg.rule_table import RULES, Severity
 
@@ -58,7 +58,7 @@ def replayed(paths: Iterable[str]) -> Replayed:
     """
     replay = MetadataReplay()
     sources = list(newest_sources(sorted(paths)))
-    if not sources or (not is_snapshot(sources[0][0]) and base_offset_of(sources[0][0])):
+    if not sources or lost_start(sources):
         return Replayed(None, None)
     in_snapshot = False
     try:
