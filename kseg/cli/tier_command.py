@@ -55,9 +55,9 @@ def tier(asked: TierOptions) -> int:
 
     fetch BUCKET -o DIR writes partitions as folders that a broker loads, all or nothing.
 
-    check BUCKET METADATA [LOGDIR]... compares the objects with the metadata of the cluster: METADATA is a log directory
-    with __remote_log_metadata, and with __cluster_metadata for the topics. With log directories it finds offsets that
-    neither they nor the bucket have. It deletes nothing.
+    check BUCKET METADATA [LOGDIR]... compares the objects with the metadata of the cluster: METADATA is a log directory,
+    or a folder of several, with all partitions of __remote_log_metadata, and with __cluster_metadata for the topics. With
+    log directories it finds offsets that neither they nor the bucket have. It deletes nothing.
 
     Exit codes: 0 all is there, 1 something is missing or wrong, 2 the work could not be done.
     """

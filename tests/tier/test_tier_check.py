@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 from kseg.commands.tier.reconcile import DAY_MS, PROBLEMS, TierCheck, check_bucket
-from kseg.commands.tier.remote_segments import (
+from kseg.commands.tier.remote_metadata import (
     DELETE_STARTED,
     KnownSegment,
     LocalLog,
-    RemotePlace,
     holes,
     read_cluster_metadata,
-    remote_segments,
 )
+from kseg.commands.tier.remote_segments import RemotePlace, remote_segments
+from tests.support import damage
 from tests.support.cli import SEGMENTS, invoke
 from tests.support.read_faults import local_faults
 from tests.support.tiered_objects import AIVEN, REFERENCE, TOPIC_ID, pack
@@ -236,6 +236,129 @@ def test_damaged_metadata_is_a_failure_not_a_clean_bucket(tier: Tier) -> None:
     log.write_bytes(data)
     done = invoke("tier", "check", tier.bucket, tier.logs)
     assert (done.exit_code, "its records are missing" in done.stderr) == (2, True), done.output
+
+
+def rewrite(log: Path, change: Callable[[bytes], bytes]) -> bytes:
+    data = change(log.read_bytes())
+    log.write_bytes(data)
+    return data
+
+
+def without_start(log: Path, batches: int) -> Path:
+    """Remove the first batches of a log, as retention and an incomplete copy do."""
+    data = log.read_bytes()
+    at = damage.entries(data)[batches].at
+    log.write_bytes(data[at:])
+    return log.rename(log.with_name(f"{damage.get(data, at, 'base_offset'):020}.log"))
+
+
+def without_middle(log: Path) -> None:
+    """Move the records after the first batch into a segment of their own, without the second batch."""
+    first, *_ = damage.entries(data := log.read_bytes())
+    log.write_bytes(data[: first.end])
+    later = log.with_name("later")
+    later.write_bytes(data)
+    without_start(later, 2)
+
+
+#: What is missing in the metadata log -> how, and a part of the line about it.
+LOST_RECORDS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "its start": (lambda log: without_start(log, 2), "no batch has offsets 0 to 1"),
+    "all records": (
+        lambda log: (rewrite(log, lambda data: b""), log.rename(log.with_name(f"{4:020}.log"))),
+        "no batch has offsets 0 to 3",
+    ),
+    "a batch in the middle": (without_middle, "no batch has offsets 1 to 1"),
+    "a batch that is damaged": (lambda log: rewrite(log, lambda data: damage.flip(data, 100)), "crc-mismatch"),
+    "a record of a newer Kafka": (
+        lambda log: rewrite(log, lambda data: damage.fix_crc(damage.flip(data, 70, 9), 0)),
+        "the record at offset 0",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lost", LOST_RECORDS)
+def test_what_lost_records_can_explain_is_not_to_be_deleted(lost: str, tier: Tier) -> None:
+    """The records of a live segment can be the lost ones: no orphan, no stuck upload and no hole, but a reason."""
+    make, reason = LOST_RECORDS[lost]
+    make(tier.logs / "__remote_log_metadata-0" / f"{0:020}.log")
+    found = tier.check()
+    assert (found.problems, found.free) == ([], 0)
+    assert reason in found.faults[0]
+    assert "these are not reported: 1 " in found.faults[-1]
+    assert invoke("tier", "check", tier.bucket, tier.logs).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("numbers", "with_topics", "reasons"),
+    [
+        ((0,), True, ()),
+        ((0,), False, ("not reported: 1 hole, 2 orphan",)),
+        ((3,), False, ("of 4 partitions of __remote_log_metadata 3 are not there, 0, 1, 2:", "1 hole, 2 orphan")),
+    ],
+)
+def test_a_partition_without_metadata_can_have_it_on_another_disk(
+    numbers: tuple[int, ...], with_topics: bool, reasons: tuple[str, ...], tier: Tier
+) -> None:
+    """Its segments are orphans only if all partitions of the metadata are there. Their number is in the cluster metadata."""
+    other = shutil.copytree(tier.folder, tier.bucket / tier.folder.name.replace("-0-", "-1-"))
+    for path in other.iterdir():
+        path.rename(path.with_name(f"{path.name[:21]}zzzz{path.name[25:]}"))
+    (tier.logs / "tiered-0").rename(tier.logs / "tiered-1")
+    write(tier.logs / "log-start-offset-checkpoint", "0\n1\ntiered 1 0\n")
+    for number in numbers:
+        (tier.logs / "__remote_log_metadata-0").rename(tier.logs / f"__remote_log_metadata-{number}")
+    if not with_topics:
+        shutil.rmtree(tier.logs / "__cluster_metadata-0")
+    found = tier.check()
+    assert [one.problem for one in found.problems] == ([] if reasons else ["hole", "orphan", "orphan"])
+    assert len(found.faults) == len(reasons)
+    assert all(reason in fault for reason, fault in zip(reasons, found.faults, strict=True)), found.faults
+
+
+@pytest.mark.parametrize("lost", ["start", "batch"])
+def test_a_topic_that_a_part_of_the_metadata_lacks_is_not_dead(lost: str, tier: Tier) -> None:
+    """Its record can be among the lost ones: its objects are not to be deleted."""
+    log = tier.logs / "__cluster_metadata-0" / f"{0:020}.log"
+    if lost == "start":
+        without_start(log, 30)
+    else:
+        rewrite(log, lambda data: damage.flip(data, len(data) - 10))
+    shutil.copytree(tier.folder, tier.bucket / "gone-0-AAAAAAAAAAAAAAAAAAAAAA")
+    found = tier.check()
+    assert (found.problems, found.free) == ([], 0)
+    assert {"start": "metadata-snapshot-missing", "batch": "crc-mismatch"}[lost] in found.faults[0]
+
+
+def test_a_replica_of_a_former_topic_does_not_hide_a_hole(tier: Tier) -> None:
+    """The topic was created again while a broker was down: its log has another id, and begins later."""
+    tier.cut_metadata(1)
+    stale = tier.logs / "down" / "tiered-0"
+    shutil.copytree(tier.logs / "tiered-0", stale)
+    write(stale.parent / "log-start-offset-checkpoint", "0\n1\ntiered 0 500\n")
+    for path in stale.glob(f"{0:014}*"):
+        path.unlink()
+    write(stale / f"{500:020}.log", "")
+    assert "hole" not in [one.problem for one in tier.check().problems]
+    write(stale / "partition.metadata", "version: 0\ntopic_id: CgoKCgoKCgoKCgoKCgoKCg")
+    assert [one.problem for one in tier.check().problems] == ["hole", "stuck-copy", "orphan"]
+
+
+def test_a_deleted_replica_of_the_metadata_is_not_read(tier: Tier) -> None:
+    """A folder that a broker is about to delete has an older state: deleted segments would be lost objects."""
+    folder = tier.logs / "__remote_log_metadata-0"
+    shutil.copytree(folder, tier.logs / f"{folder.name}.0123456789abcdef0123456789abcdef-delete")
+    delete(*folder.glob("*.log"))
+    write(folder / f"{0:020}.log", "")
+    assert tier.check().segments == 0
+
+
+def test_a_second_reading_that_fails_confirms_no_deletion(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment that it does not have may be one that was not read: the exit code is 2, with the reason."""
+    delete(*tier.folder.glob(f"{0:020}*"))
+    answers = [METADATA, replace(METADATA, segments={}, faults=["Input/output error"])]
+    monkeypatch.setattr("kseg.commands.tier.reconcile.read_cluster_metadata", lambda path: answers.pop(0))
+    assert tier.check(local=False).faults == ["Input/output error"]
 
 
 @pytest.mark.parametrize("lost", ["object", "folder"])

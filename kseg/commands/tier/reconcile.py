@@ -5,27 +5,24 @@ Source: KIP-405; ``RemoteLogMetadataCache`` and ``RemoteLogLeaderEpochState`` de
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from kseg.commands.tier.remote_segments import (
+from kseg.commands.tier.remote_metadata import (
     COPY_FINISHED,
     COPY_STARTED,
     DELETE_STARTED,
-    LOG,
     ClusterMetadata,
     KnownSegment,
     LocalLog,
-    RemotePlace,
-    RemoteSegment,
-    epochs_within,
     holes,
     read_cluster_metadata,
     read_local_logs,
-    remote_segments,
 )
+from kseg.commands.tier.remote_segments import LOG, RemotePlace, RemoteSegment, epochs_within, remote_segments
 from kseg.errors import UnreadableError
 from kseg.extras.tiered_manifest import ManifestError
 from kseg.extras.tiered_view import read_manifest
@@ -54,6 +51,8 @@ PROBLEMS = {
 DAY_MS = 24 * 3600 * 1000
 _OF_REFERENCE = (".index", ".timeindex", ".snapshot", REMOTE_LEADER_EPOCHS)
 _INDEXES = ".indexes"
+#: Problems that missing records of the metadata can explain. Most of them name bytes to delete.
+_UNPROVED = ("hole", "stuck-copy", "stuck-delete", "orphan")
 #: The most lines about objects that cannot be read.
 _MOST_UNREAD = 10
 
@@ -139,8 +138,9 @@ def check_bucket(bucket: str, metadata: str, log_dirs: Sequence[str], now_ms: fl
             found.problems += _without_objects(entry, now_ms)
     unread |= _found_again(bucket, found.problems, dead)
     if unread or any(one.segment_id in known.segments for one in found.problems):
-        later = read_cluster_metadata(metadata).segments
-        gone = {name for name, entry in known.segments.items() if _has_changed(entry, later)}
+        later = read_cluster_metadata(metadata)
+        found.faults += [line for line in later.faults if line not in found.faults]
+        gone = {name for name, entry in known.segments.items() if _has_changed(entry, later.segments)}
         found.problems = [one for one in found.problems if one.segment_id not in gone | unread.keys()]
         found.faults += _reasons(bucket, [reason for name, reason in unread.items() if name not in gone])
     if not found.stored and (lost := sum(one.problem == "lost-object" for one in found.problems)):
@@ -150,9 +150,22 @@ def check_bucket(bucket: str, metadata: str, log_dirs: Sequence[str], now_ms: fl
         )
     found.problems += dead.problems()
     found.problems += _all_holes(known, logs)
+    _keep_proved(found, known, metadata)
     order = {name: n for n, name in enumerate(PROBLEMS)}
     found.problems.sort(key=lambda one: (order[one.problem], one.topic, one.place, one.first_offset or 0))
     return found
+
+
+def _keep_proved(found: TierCheck, known: ClusterMetadata, metadata: str) -> None:
+    """Remove the problems of partitions whose metadata may lack records: a live segment would be an orphan."""
+    proved = [one for one in found.problems if one.problem not in _UNPROVED or known.has_all_of(one.place)]
+    unproved = Counter(one.problem for one in found.problems) - Counter(one.problem for one in proved)
+    if unproved:
+        kinds = ", ".join(f"{unproved[name]:,} {name}" for name in _UNPROVED if unproved[name])
+        found.faults.append(
+            f"{metadata}: metadata that explains them can be missing, so these are not reported: {kinds}"
+        )
+    found.problems = proved
 
 
 def _found_again(bucket: str, problems: Iterable[TierProblem], dead: _DeadTopics) -> dict[str, str]:
@@ -368,7 +381,9 @@ def _all_holes(known: ClusterMetadata, logs: dict[str, list[LocalLog]]) -> Itera
         topic, _, number = name.rpartition("-")
         place = named.get(name) or RemotePlace(ids.get(topic, ""), int(number))
         seen = set()
-        for log in _with_last_start(logs.get(name, ())):
+        # A broker that was down while the topic was created again still has the former one.
+        own = [log for log in logs.get(name, ()) if not place.topic_id or log.topic_id in (None, place.topic_id)]
+        for log in _with_last_start(own):
             for hole in holes(by_place.get(place, ()), log, known.deleted.get(place, ())):
                 if hole not in seen:
                     seen.add(hole)
