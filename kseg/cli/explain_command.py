@@ -13,7 +13,7 @@ from kseg.cli.typed_command import ReadOptions, command
 from kseg.commands.explain import kinds_in, lesson_of
 from kseg.errors import KsegError
 from kseg.format.segment.framed_files import framed_files
-from kseg.format.storage.segment_files import SegmentFile, is_folder
+from kseg.format.storage.segment_files import SegmentFile, as_decoded, is_folder
 from kseg.report.formats import FOLDER, LESSON, View, destination, write
 
 
@@ -39,7 +39,8 @@ def explain(asked: ExplainOptions) -> int:
     The first batch or entry of each kind is shown field by field. Of a folder, the kinds of its files are listed.
     """
     common.check_outputs()
-    files = framed_files(asked.paths, asked.framings) if asked.framings else [SegmentFile(path) for path in asked.paths]
+    given = [SegmentFile(as_decoded(path)) for path in asked.paths]
+    files = framed_files(asked.paths, asked.framings) if asked.framings else given
     codes: list[int] = []
     with until_reader_closes(), destination(asked.output, to_the_end=False) as out:
         for file in files:

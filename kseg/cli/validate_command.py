@@ -27,7 +27,7 @@ from kseg.format.sidefiles import registry
 from kseg.format.storage import process_pool
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import is_url
-from kseg.format.storage.segment_files import SegmentFile, is_folder, once_each, total_size
+from kseg.format.storage.segment_files import SegmentFile, as_decoded, is_folder, once_each, total_size
 from kseg.format.writer import output_rule
 from kseg.report import spool, wording
 from kseg.report.formats import VALIDATION, destination, write
@@ -292,7 +292,7 @@ def files_of(paths: tuple[str, ...]) -> tuple[list[SegmentFile], list[FileResult
             if is_folder(path) or is_url(path):
                 files += registry.find_files(path, skipped.append)
             else:
-                files.append(SegmentFile(path))
+                files.append(SegmentFile(as_decoded(path)))
         except KsegError as error:
             unreadable.append(FileResult(path, (), Summary(unread=1), str(error)))
     skipped = list(dict.fromkeys(skipped))

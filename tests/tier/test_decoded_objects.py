@@ -102,6 +102,15 @@ def test_a_file_of_the_view_can_be_named() -> None:
     assert "no such file" in invoke("dump", f"{VIEW}/{STEMS[0]}.txnindex").stderr
 
 
+def test_the_log_of_an_object_can_be_named() -> None:
+    """It is its decoded file: its own bytes would be damage, or a zstd file with a wrong name."""
+    own, decoded = OBJECTS / f"{STEMS[0]}.log", f"{VIEW}/{STEMS[0]}.log"
+    for command in ("dump", "validate", "stats"):
+        assert rows(command, own) == rows(command, decoded) != []
+    done = invoke("explain", own)
+    assert (done.exit_code, done.stdout) == (0, invoke("explain", decoded).stdout)
+
+
 def test_only_the_chunks_of_a_batch_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each once: a record of a segment of 1 GiB takes one or two of the plugin's chunks of 4 MiB."""
     decoded: list[int] = []

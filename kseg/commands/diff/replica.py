@@ -26,7 +26,7 @@ from kseg.format.storage import local_files
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import skip_special
 from kseg.format.storage.naming import LEADER_EPOCHS, base_offset_of, is_snapshot
-from kseg.format.storage.segment_files import SegmentFile, is_folder, segments_in
+from kseg.format.storage.segment_files import SegmentFile, as_decoded, is_folder, segments_in
 from kseg.format.storage.source import open_source
 from kseg.format.writer.batch_runs import payload_of
 
@@ -50,7 +50,7 @@ def files_of(path: str) -> list[SegmentFile]:
     """
     local_files.check_no_url_folder(path)
     if not is_folder(path):
-        return [SegmentFile(path)]
+        return [SegmentFile(as_decoded(path))]
     found = [
         file
         for file in segments_in(str(Path(path)), skip_special(path, sorted(local_files.names_in(path))))

@@ -33,7 +33,7 @@ from kseg.format.storage.naming import (
     partition_of,
     snapshot_id,
 )
-from kseg.format.storage.segment_files import SegmentFile, check_complete, folders_at, path_in, segments_in
+from kseg.format.storage.segment_files import SegmentFile, as_decoded, check_complete, folders_at, path_in, segments_in
 from kseg.format.storage.source import Source
 from kseg.schema import Column
 
@@ -335,7 +335,7 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
     unlisted: list[str] = []
     folders = folders_at(path, unlisted.append)
     if folders is None:
-        yield SegmentFile(path)
+        yield SegmentFile(as_decoded(path))
         return
     for folder, names in folders:
         if is_log(os.path.basename(folder)):

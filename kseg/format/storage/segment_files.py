@@ -14,6 +14,7 @@ from kseg.format.record.layout import INT64_MAX
 from kseg.format.storage import file_access, file_type, local_files, remote_files, remote_listing
 from kseg.format.storage.local_files import skip_special
 from kseg.format.storage.naming import (
+    MANIFEST,
     META_PROPERTIES,
     archive,
     base_offset_of,
@@ -21,12 +22,14 @@ from kseg.format.storage.naming import (
     has_manifests,
     is_file_url,
     is_log,
+    is_remote_log,
     is_snapshot,
     is_url,
     leftover_of,
     logs_among,
     may_be_in_archive,
     partition_of,
+    tiered_view,
 )
 from kseg.format.storage.source import LATELY, STDIN, Stamp, local_size, open_source, stamp_of, stored_size
 from kseg.text import count_of
@@ -103,12 +106,12 @@ def find_segments(path: str) -> Iterator[SegmentFile]:
     """Yield the segments of a path: the path itself, or the segments of a partition folder, log dir or any parent folder.
 
     Folders come by name, segments by offset. A folder that cannot be listed is yielded, too: opening it fails with the
-    reason. Raises UnreadableError if there are none.
+    reason. A transformed object of tiered storage is its decoded file. Raises UnreadableError if there are none.
     """
     unlisted: list[str] = []
     folders = folders_at(path, unlisted.append)
     if folders is None:
-        yield SegmentFile(path)
+        yield SegmentFile(as_decoded(path))
         return
     file = None
     for file in chain((file for found in folders for file in segments_in(*found)), map(SegmentFile, unlisted)):
@@ -116,6 +119,13 @@ def find_segments(path: str) -> Iterator[SegmentFile]:
     check_complete(path)
     if file is None:
         raise UnreadableError(f"{path}: no segment found (a .log file named by 20 digits)")
+
+
+def as_decoded(path: str) -> str:
+    """Return the decoded file of a log that a plugin of tiered storage has transformed, and other paths as they are."""
+    folder, _, name = path.rpartition("/")
+    view = tiered_view(folder) if is_remote_log(name) else None
+    return path_in(view, name) if view and local_files.is_file(path.removesuffix(".log") + MANIFEST) else path
 
 
 def find_in_use(path: str) -> Iterator[SegmentFile]:
