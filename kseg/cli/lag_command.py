@@ -184,9 +184,8 @@ class _HistoryRun:
         events = self._newest(CONSUMER_OFFSETS, replicas, {})
         if events is not None and events.protocol != "share":
             return events
-        names = {*(self.found.known_ids or ()), *(topic for topic, _ in self.found.replicas)}
-        topics = {topic_id: topic for topic in names if (topic_id := self.found.topic_id(topic))}
-        share = self._newest(SHARE_GROUP_STATE, partitions_of(self.found, SHARE_GROUP_STATE), topics)
+        states = partitions_of(self.found, SHARE_GROUP_STATE)
+        share = self._newest(SHARE_GROUP_STATE, states, self.found.topics_by_id() if states else {})
         if share is None:
             if events is not None:
                 note_after(f"no offsets of a share group without its partition of {SHARE_GROUP_STATE}")

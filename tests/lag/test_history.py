@@ -388,6 +388,16 @@ def test_the_groups_of_a_broker(tmp_path: Path) -> None:
         assert sum(row["commits"] for row in rows if row["kind"] == "lag-minute") == commits or group == "kseg-gone"
 
 
+def test_a_share_group_has_the_names_of_topics_of_other_brokers(tmp_path: Path) -> None:
+    """Its state has their ids only. Those of the cluster metadata are no deleted topics, although no log is given."""
+    for topic in ("share-group-state", "cluster-metadata", "consumer-offsets"):
+        shutil.copytree(SEGMENTS / f"4.3.0-v2-none-internal-{topic}", tmp_path / f"__{topic.replace('-', '_')}-0")
+    run = invoke("lag", "--history", "kseg-share", "--format", "jsonl", tmp_path)
+    rows = [json.loads(line) for line in run.stdout.splitlines()]
+    places = {(row["topic"], row["status"]) for row in rows if row["kind"] == "lag-partition"}
+    assert places == {("plain", "no-offset"), ("plain", "missing-partition")}, run.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("format_name", ["table", "csv", "html"])
 def test_other_formats(format_name: str, tmp_path: Path) -> None:

@@ -127,6 +127,12 @@ class LogDirs:
             self._topic_ids[topic] = (self.known_ids or {}).get(topic) or self._stored_id(topic)
         return self._topic_ids[topic]
 
+    def topics_by_id(self) -> dict[str, str]:
+        """Return the names of topics by id: of the cluster metadata, also of a part of it, and of the folders."""
+        ids = {self._id_of(one.folder): place[0] for place, ones in self.replicas.items() for one in ones}
+        known = topic_names(self.metadata.items()) if self.metadata else {}
+        return known | {topic_id: topic for topic_id, topic in ids.items() if topic_id}
+
     @cached_property
     def metadata(self) -> Effective | None:
         """The effective cluster metadata, None without that log."""
