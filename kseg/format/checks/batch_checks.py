@@ -268,7 +268,7 @@ def check_append_times(batches: BatchColumns, settings: CheckSettings, state: Ch
             state.first_append_time, state.first_append_epoch = timestamp, epoch
         elif timestamp < state.append_time and epoch == state.append_epoch:
             leader = "under the same leader" if batches.magic[row] >= 2 else "whose leader v1 does not name"
-            facts = {"timestamp": timestamp, "previous": state.append_time, "leader": leader}
+            facts: dict[str, Any] = {"timestamp": timestamp, "previous": state.append_time, "leader": leader}
             facts["back"] = facts["previous"] - facts["timestamp"]  # as objects: the difference can exceed 64 bits
             report(batch_finding("append-time-regression", batches, row, **facts))
         state.append_time, state.append_epoch = timestamp, epoch
