@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import defaultdict
@@ -76,7 +77,9 @@ def list_source(settings: PipelineSettings) -> Listing:
         if partition.state or partition.topic not in settings.tables:
             continue
         segments = in_order(map(_listed, files))
-        young = (at for at, one in enumerate(segments) if _is_young(one, settings.settle))
+        since = time.time() - settings.settle if settings.settle else math.inf
+        local = ((at, one.stamp) for at, one in enumerate(segments) if not is_url(one.path))
+        young = (at for at, stamp in local if stamp and stamp[1] / 1e9 > since)
         try:
             topic_id = stored_topic_id(folder) or remote_topic_id_of(os.path.basename(folder))
             replica = SourceReplica(folder, segments, topic_id, settled=next(young, None))
@@ -155,10 +158,3 @@ def _listed(file: SegmentFile) -> SegmentFile:
         return found
     except UnreadableError as error:
         return replace(file, size=None, stamp=None, unread=str(error))
-
-
-def _is_young(segment: SegmentFile, settle: float) -> bool:
-    """Return whether a local segment was written within the last ``settle`` seconds."""
-    if not settle or segment.stamp is None or is_url(segment.path):
-        return False
-    return time.time() - segment.stamp[1] / 1e9 < settle
