@@ -83,11 +83,6 @@ def _is_changing(log: Log) -> bool:
     return all(segment.listed for segment in log) and not is_at_rest(os.path.dirname(paths[0]), paths)
 
 
-def _stable_offset(log: Log) -> int | None:
-    """Return the last stable offset of a log, None if no transaction is open."""
-    return stable_offset([segment.path for segment in log])
-
-
 class LogEnds:
     """Finds log ends. Remembers how far the last segment of each log was valid, for logs without an index."""
 
@@ -112,7 +107,7 @@ class LogEnds:
             _check_loss(name, log, start, mark.offset)
         end = mark.offset
         if end > (start or 0) and reads_committed(self._options):
-            stable = _stable_offset(log)
+            stable = stable_offset([segment.path for segment in log])
             end = end if stable is None else min(end, stable)
         return max(end, start or 0)
 
@@ -209,7 +204,7 @@ def splits(options: Options, start: Offsets, end: Offsets) -> list[Split]:
 
 def _pieces(options: Options, log: Log, begun: int, stop: int, split_bytes: int) -> Iterator[SegmentRange]:
     """Yield the parts of a log's files with the batches from ``begun`` to ``stop``."""
-    stable = _stable_offset(log) if reads_committed(options) else None
+    stable = stable_offset([segment.path for segment in log]) if reads_committed(options) else None
     for segment in _from(log, begun):
         if segment.base_offset >= stop:
             break
