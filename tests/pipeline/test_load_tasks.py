@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,8 @@ from kseg.extras.pipeline.pipeline_state import PipelineState
 from kseg.extras.pipeline.replica_ends import Loaded
 from kseg.extras.pipeline.source_listing import SourceReplica
 from kseg.format.storage.segment_files import SegmentFile
-from tests.support.pipelines import config
+from tests.support.growing_logs import batch, write
+from tests.support.pipelines import config, run_here
 
 
 @pytest.mark.slow
@@ -79,6 +81,16 @@ def test_the_inventory_has_the_newest_version_of_each_segment(tmp_path: Path) ->
         listed = SegmentFile(path, size=1, stamp=(1, 1, inode))
         assert inventory.is_known(listed) == known
         assert inventory.known([listed]) == ({path: replace(checked, file=listed)} if known else {})
+
+
+def test_a_segment_that_was_written_lately_waits(tmp_path: Path) -> None:
+    """``settle``: of a segment that is still copied, a run would have a part; the next run loads it and the later ones."""
+    (tmp_path / "source").mkdir()
+    written = [write(tmp_path / "source" / "orders-0", [batch(first)], first=first) for first in range(3)]
+    for path in (written[0], written[2]):
+        os.utime(path, (time.time() - 3600,) * 2)
+    assert run_here(config(tmp_path, more='settle = "10 min"')).rows == {"orders": 4}
+    assert run_here(config(tmp_path)).rows == {"orders": 8}
 
 
 def test_a_state_of_an_older_version_has_no_leader_epoch() -> None:
