@@ -144,6 +144,8 @@ def test_a_part_of_the_time(tmp_path: Path) -> None:
     assert [(minute_of(row), row["lag"], row["consumed"]) for row in found["lag-minute"]] == [
         (3, 10, 10), (4, 10, 10), (5, 10, 10)
     ]  # fmt: skip
+    names = ("committed_offset", "log_end_offset", "lag")
+    assert [[row[name] for name in names] for row in found["lag-partition"]] == [[50, 60, 10]]
 
 
 def test_what_is_missing_is_null(tmp_path: Path) -> None:

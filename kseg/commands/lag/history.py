@@ -84,7 +84,7 @@ class Growth:
 
 @dataclass(slots=True)
 class PartitionHistory:
-    """A partition at the end of the history. ``log`` and ``status`` are those of ``GroupLag``.
+    """A partition at the end of the history, with the ``log_end`` of that time. The ``status`` is that of ``GroupLag``.
 
     After the deletion of its offset the status is "no-offset".
     """
@@ -93,8 +93,8 @@ class PartitionHistory:
     topic: str
     partition: int
     committed: Committed
-    log: LogExtent | None
     status: str
+    log_end: int | None = None
     lag: int | None = None
     lag_ms: int | None = None
     commits: int = 0
@@ -193,7 +193,7 @@ class _PartitionFollower:
     def __init__(
         self, group: str, place: Place, line: Timeline[Committed], log: LogHistory | None, extent: LogExtent | None
     ) -> None:
-        self.found = PartitionHistory(group, *place, Committed(None, -1), extent, "no-offset")
+        self.found = PartitionHistory(group, *place, Committed(None, -1), "no-offset")
         self._line = line
         self._log = log
         self._start = extent.log_start if extent else 0
@@ -248,7 +248,7 @@ class _PartitionFollower:
                 last.topic_id,
             )  # fmt: skip
             found.status = lag_of(dirs, commit, at).status
-        found.committed = last or found.committed
+        found.committed, found.log_end = last or found.committed, self._end
         return found
 
 
