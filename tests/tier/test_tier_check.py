@@ -330,6 +330,13 @@ def test_a_topic_that_a_part_of_the_metadata_lacks_is_not_dead(lost: str, tier: 
     assert {"start": "metadata-snapshot-missing", "batch": "crc-mismatch"}[lost] in found.faults[0]
 
 
+def test_a_topic_that_is_younger_than_the_metadata_is_not_dead(tier: Tier) -> None:
+    """The metadata can be a copy of some hours ago, as for single segments: objects of the last day are uploads."""
+    shutil.copytree(tier.folder, tier.bucket / "new-0-AAAAAAAAAAAAAAAAAAAAAA")
+    found = tier.check(now=NOW - 2.5 * DAY_MS)
+    assert ([one.problem for one in found.problems], found.recent, found.free) == ([], 2, 0)
+
+
 def test_a_replica_of_a_former_topic_does_not_hide_a_hole(tier: Tier) -> None:
     """The topic was created again while a broker was down: its log has another id, and begins later."""
     tier.cut_metadata(1)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple
 
 from kseg.commands.tier.remote_metadata import (
@@ -21,6 +22,7 @@ from kseg.commands.tier.remote_metadata import (
     holes,
     read_cluster_metadata,
     read_local_logs,
+    with_last_start,
 )
 from kseg.commands.tier.remote_segments import LOG, RemotePlace, RemoteSegment, epochs_within, remote_segments
 from kseg.errors import UnreadableError
@@ -148,7 +150,7 @@ def check_bucket(bucket: str, metadata: str, log_dirs: Sequence[str], now_ms: fl
             f"{bucket}: no segment of tiered storage found, but the metadata has {count_of(lost, 'segment')}: "
             "expected the bucket or the prefix of its objects"
         )
-    found.problems += dead.problems()
+    dead.add_problems(found, now_ms)
     found.problems += _all_holes(known, logs)
     _keep_proved(found, known, metadata)
     order = {name: n for n, name in enumerate(PROBLEMS)}
@@ -162,9 +164,7 @@ def _keep_proved(found: TierCheck, known: ClusterMetadata, metadata: str) -> Non
     unproved = Counter(one.problem for one in found.problems) - Counter(one.problem for one in proved)
     if unproved:
         kinds = ", ".join(f"{unproved[name]:,} {name}" for name in _UNPROVED if unproved[name])
-        found.faults.append(
-            f"{metadata}: metadata that explains them can be missing, so these are not reported: {kinds}"
-        )
+        found.faults.append(f"{metadata}: records about them can be missing, so these are not reported: {kinds}")
     found.problems = proved
 
 
@@ -218,42 +218,50 @@ class _DeadTopics:
     def __init__(self, known: ClusterMetadata, now_ms: float) -> None:
         self._topics = known.topics
         self._deleting = {place for place, since in known.deletions.items() if now_ms - since < DAY_MS}
-        self._sizes: dict[tuple[str, RemotePlace, str], tuple[int, int]] = {}
+        self._sums: dict[tuple[str, RemotePlace, str], tuple[int, int, StoredObject]] = {}
 
     def has(self, place: RemotePlace) -> bool:
         return self._topics is not None and place.topic_id not in self._topics
 
     def add(self, stored: StoredObject) -> None:
-        segment = stored.segment
-        key = segment.topic, segment.place, segment.folder
-        count, size = self._sizes.get(key, (0, 0))
-        self._sizes[key] = count + 1, size + stored.size
+        key = stored.segment.topic, stored.segment.place, stored.segment.folder
+        count, size, newest = self._sums.get(key, (0, 0, stored))
+        newest = max(newest, stored, key=lambda one: one.segment.base)
+        self._sums[key] = count + 1, size + stored.size, newest
 
-    def problems(self) -> Iterator[TierProblem]:
-        for (topic, place, folder), (count, size) in self._sizes.items():
-            if place not in self._deleting:
+    def add_problems(self, found: TierCheck, now_ms: float) -> None:
+        """Add the dead topics. The metadata can be older than one with an object of the last day."""
+        for (topic, place, folder), (count, size, newest) in self._sums.items():
+            try:
+                is_dead = _age_ms(newest, now_ms) >= DAY_MS
+            except UnreadableError as error:
+                found.faults.append(str(error))
+                continue
+            found.recent += 0 if is_dead or place in self._deleting else count
+            if is_dead and place not in self._deleting:
                 message = f"the cluster has no topic with the id {place.topic_id}: segments {count:,}"
-                yield TierProblem("dead-topic", topic, place, None, None, None, size, folder, message)
+                found.problems.append(TierProblem("dead-topic", topic, place, None, None, None, size, folder, message))
 
 
-def _changed_ms(stored: StoredObject) -> float | None:
-    """Return when the objects were written; in a store that lists no times, when the upload began, by the manifest.
+def _age_ms(stored: StoredObject, now_ms: float) -> float:
+    """Return the age of objects; in a store that lists no times, that of the upload by the manifest; infinite if unknown.
 
     Raises UnreadableError.
     """
-    if stored.changed_ms is None and MANIFEST in stored.segment.files:
+    changed_ms = stored.changed_ms
+    if changed_ms is None and MANIFEST in stored.segment.files:
         with suppress(ManifestError):
             began = read_manifest(stored.segment.path(MANIFEST)).metadata.get("eventTimestampMs")
-            return float(began) if isinstance(began, int) else None
-    return stored.changed_ms
+            changed_ms = max(0, min(began, 1 << 63)) if isinstance(began, int) else None
+    return inf if changed_ms is None else now_ms - changed_ms
 
 
 def _orphans(stored: StoredObject, now_ms: float) -> Iterator[TierProblem]:
     """Yield the problem of objects without metadata, unless they are recent. Raises UnreadableError."""
-    segment, changed_ms = stored.segment, _changed_ms(stored)
-    if changed_ms is not None and now_ms - changed_ms < DAY_MS:
+    segment, age_ms = stored.segment, _age_ms(stored, now_ms)
+    if age_ms < DAY_MS:
         return
-    age = "" if changed_ms is None else f", written {(now_ms - changed_ms) / DAY_MS:,.0f} days ago"
+    age = "" if age_ms == inf else f", written {age_ms / DAY_MS:,.0f} days ago"
     yield TierProblem(
         "orphan", segment.topic, segment.place, segment.segment_id, segment.base, None, stored.size,
         f"{segment.folder}/{min(segment.files.values())}", f"the metadata has no such segment{age}",
@@ -383,16 +391,10 @@ def _all_holes(known: ClusterMetadata, logs: dict[str, list[LocalLog]]) -> Itera
         seen = set()
         # A broker that was down while the topic was created again still has the former one.
         own = [log for log in logs.get(name, ()) if not place.topic_id or log.topic_id in (None, place.topic_id)]
-        for log in _with_last_start(own):
+        for log in with_last_start(own):
             for hole in holes(by_place.get(place, ()), log, known.deleted.get(place, ())):
                 if hole not in seen:
                     seen.add(hole)
                     until = f"; {log.folder} begins at {log.local_start:,}" if log else ""
                     message = f"offsets {hole[0]:,} to {hole[1]:,} are in no readable segment{until}"
                     yield TierProblem("hole", topic, place, None, *hole, 0, log.folder if log else None, message)
-
-
-def _with_last_start(logs: Sequence[LocalLog]) -> list[LocalLog] | list[None]:
-    """Return replicas with the log start of the partition: the last one that a checkpoint has. [None] without replicas."""
-    start = max((log.log_start for log in logs if log.log_start is not None), default=None)
-    return [replace(log, log_start=start) for log in logs] or [None]

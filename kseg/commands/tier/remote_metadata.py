@@ -265,6 +265,12 @@ def read_local_logs(log_dirs: Sequence[str], faults: list[str]) -> dict[str, lis
     return found
 
 
+def with_last_start(logs: Sequence[LocalLog]) -> list[LocalLog] | list[None]:
+    """Return replicas with the log start of the partition: the last one that a checkpoint has. [None] without replicas."""
+    start = max((log.log_start for log in logs if log.log_start is not None), default=None)
+    return [replace(log, log_start=start) for log in logs] or [None]
+
+
 def _entries(path: str, walk: Callable[[Source], Iterator[tuple[int, _Entry]]]) -> list[_Entry]:
     """Return the entries of a checkpoint that can be read; none without the file."""
     if not local_files.is_file(path):
