@@ -101,11 +101,12 @@ def lag(asked: LagOptions) -> int:
     def commits() -> Iterator[Commit]:
         nonlocal damaged
         for read in each(partial(read_commits, at=asked.at), replicas):
+            known = notes.errors
             notes.add(read)
+            damaged = damaged or notes.errors > known
             for line in read.undecoded:
                 note_after(line)
             yield from (commit for commit in read.commits if not groups or commit.group in groups)
-        damaged = notes.errors > 0
 
     def mapped(lines: Iterable[GroupLag]) -> Iterator[GroupLag]:
         unmapped = 0
