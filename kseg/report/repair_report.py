@@ -34,8 +34,8 @@ _RANGE = (
 _CHANGE = RowKind("repair", "Lost and corrected ranges").of(
     Column(
         "kind", "text", "mended: corrected; duplicate: a copy of a batch in the result; missing: offsets that "
-        "the source lacks; gap: offsets that the result lacks and no other row has", "kind",
-        values=("lost", "mended", "duplicate", "missing", "gap"),
+        "the source lacks; gap: offsets that the result lacks and no other row has; uncertain: records of the result that "
+        "may be deleted ones", "kind", values=("lost", "mended", "duplicate", "missing", "gap", "uncertain"),
     ),
     Column("unplaced", "bool", "whether it is a batch with a right CRC: the file `.unplaced` next to the result has it"),
     *_RANGE,
@@ -102,8 +102,8 @@ ROW_KINDS = (_CHANGE, _PARTIAL, _SEGMENT, _TAKEN, _TRUNCATED, _SUMMARY)
 
 #: The words for kinds of rows in the text report, the worst first.
 _WORDS = {
-    "lost": "lost", "unplaced": "unplaced", "salvaged": "kept in part", "missing": "missing", "duplicate": "duplicate",
-    "mended": "corrected",
+    "lost": "lost", "unplaced": "unplaced", "salvaged": "kept in part", "missing": "missing", "uncertain": "uncertain",
+    "duplicate": "duplicate", "mended": "corrected",
 }  # fmt: skip
 #: The most changed segments of which each has a line without ``detail``.
 _MOST_SEGMENTS = 8
@@ -252,6 +252,7 @@ def _verdict(one: SegmentRepair, result: RepairResult) -> str:
     lost += f" in the other replicas; {count_of(len(result.unread), 'replica')} unreadable" if result.unread else ""
     lost += f"; {earlier}" if some and before else ""
     lost += f"; offsets missing between segments in {count_of(missing, 'place')}" if missing else ""
+    lost += "; some records may be deleted ones" if result.uncertain else ""
     names = f"; {count_of(result.renamed, 'segment name')} corrected" if result.renamed else ""
     salvaged = f"; {count_of(one.salvaged, 'batch')} kept in part" if one.salvaged else ""
     left_out = f"; {count_of(one.unplaced, 'batch')} with a right CRC left out, in .unplaced files"

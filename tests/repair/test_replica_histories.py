@@ -18,7 +18,7 @@ class Replica(DamagedReplica):
     given: Sequence[ReplicaBatch] = ()
 
     def batches(self) -> Iterator[ReplicaBatch]:
-        return (one for one in self.given if self.begin <= one.last_offset < self.end)
+        return (one for one in self.given if one.last_offset < self.end)
 
 
 def replica(

@@ -34,7 +34,7 @@ def folders(*names: str) -> list[str]:
 
 
 #: The kinds of rows that no fixture has, by command.
-NEVER = {"schemas": {"extra", "missing"}, "repair": {"gap"}}
+NEVER = {"schemas": {"extra", "missing"}, "repair": {"gap", "uncertain"}}
 LOGS = folders("segments", "findings", "statements", "serialized")
 FRAMED = {
     "requests": [*(FIXTURES / "streams").rglob("*.requests"), *(FIXTURES / "statements").glob("produce*.bin")],

@@ -71,12 +71,13 @@ class ReplicaBatch(NamedTuple):
 class DamagedReplica:
     """A replica: ``path`` as given, ``folder`` with its repaired copy, and the ``losses`` of its repair.
 
+    - ``found``: losses whose batches another replica has.
     - ``left_out``: its valid batches that are not used. ``removed``: the bytes of its files that its repaired copy lacks.
     - ``doubtful``: the offsets of batches whose leader epochs were corrected. ``epoch_of``: the epoch that another replica
       proves for a batch. ``stored``: the epochs of its checkpoint, None if none can be read, which ``unreadable`` names.
     - ``starts``: by leader epoch, the offset after the last batch before it and that of its first batch. The epoch began
       in between. From ``history_end`` on, its batches are of another history.
-    - ``start``, ``end``: its offsets. Its batches before ``begin`` are not used.
+    - ``start``, ``end``: its offsets. ``missing``: those between them that it lacks since an earlier loss, as for validate.
     - ``cleaned``: the offset that the log cleaner has reached, as its batches or the checkpoint of its log directory show,
       0 if nothing shows compaction.
     """
@@ -90,10 +91,11 @@ class DamagedReplica:
     start: int = 0
     end: int = 0
     cleaned: int = 0
-    begin: int = 0
+    missing: list[LostOffsets] = field(default_factory=list)
     starts: dict[int, tuple[int, int]] = field(default_factory=dict)
     stored: Sequence[LeaderEpoch] | None = None
     left_out: list[LostRange] = field(default_factory=list)
+    found: list[LostRange] = field(default_factory=list)
     removed: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     history_end: int | None = None
     unreadable: list[str] = field(default_factory=list)
@@ -108,8 +110,7 @@ class DamagedReplica:
                     for batch in _batches_in(window, path, opener):
                         if batch.last_offset >= self.end:
                             return
-                        if batch.last_offset >= self.begin:
-                            yield batch
+                        yield batch
 
     def lacks(self, first: int, last: int) -> bool:
         """Return whether it has offsets before and after these, and lost none of them: it had no such batch before."""
@@ -156,13 +157,14 @@ class DamagedReplica:
 
     def leave_out(self, batches: Iterable[ReplicaBatch], why: str) -> None:
         """Add a loss for each file of these batches, which are readable here, but are not in the result."""
-        for path, group in groupby(batches, key=lambda batch: batch.path):
+        for _, group in groupby(batches, key=lambda batch: batch.path):
             own = [*group]
-            first, last = own[0], own[-1]
-            begin, end = self._source_position(first), self._source_position(last) + last.size
-            file = os.path.join(self.path, path.name)
-            row = LostRange(file, begin, end, first.base_offset, last.last_offset, "missing-batches", why)
-            self.left_out.append(row)
+            self.left_out.append(LostRange(*self.place_of(own[0], own[-1]), "missing-batches", why))
+
+    def place_of(self, first: ReplicaBatch, last: ReplicaBatch) -> tuple[str, int, int, int, int]:
+        """Return file, first byte, byte after the end, first and last offset of batches of one file in the source."""
+        begin, end = self._source_position(first), self._source_position(last) + last.size
+        return os.path.join(self.path, first.path.name), begin, end, first.base_offset, last.last_offset
 
     def _source_position(self, batch: ReplicaBatch) -> int:
         """Return the position of a batch in the damaged file: the repaired one lacks the lost bytes before it."""
@@ -205,7 +207,8 @@ def repaired_replica(path: str, folder: Path, plan: RepairPlan, progress: Progre
         if row.rule in EPOCH_RULES:
             replica.doubtful.append(row)
         elif isinstance(row, LostOffsets) and row.rule == "missing-batches":
-            return  # it has no other batches there: the repair of the result names what no replica has
+            replica.missing.append(row)  # the repair of the result names what no replica has
+            return
         elif not isinstance(row, (CorrectedBatch, DuplicateBatch, OffsetGap)):
             replica.losses.append(row)
         if not isinstance(row, (CorrectedBatch, PartlyKeptBatch, LostOffsets, OffsetGap)):

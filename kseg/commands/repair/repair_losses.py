@@ -114,6 +114,13 @@ class OffsetGap(LostRange):
     kind: ClassVar[str] = "gap"
 
 
+@dataclass(frozen=True, slots=True)
+class UncertainRecords(LostRange):
+    """Records of the result that may be deleted ones: of several replicas, none has what would have deleted them."""
+
+    kind: ClassVar[str] = "uncertain"
+
+
 #: Called with each lost or corrected range in file order (a leader epoch can be reported one batch later).
 ReportLine = Callable[[LostRange], None]
 
@@ -193,13 +200,14 @@ class TakenRange:
 class RepairResult:
     """The result of a repair.
 
-    ``left_out`` are the files of a folder that were not copied. ``open_transactions`` are (partition folder, producer id,
-    first offset) of transactions without an end. ``failed`` has one line per partition of a log directory that could not be
-    repaired; these are not written. ``missing`` are offsets that the source does not have. ``log_starts``
-    has one line per log start of a log directory's partitions: the offset, and its source. ``rebuilt`` are the indexes
-    of aborted transactions that the source lacks: a broker does not notice that. ``renamed`` segments had a wrong name.
-    ``unknown`` are segments of zeros, of which nothing shows whether they had records. ``uncertain_transactions`` has one
-    line per transaction whose outcome a lost marker can have changed, ``unread`` one per replica that cannot be read.
+    ``left_out`` are the files of a folder that were not copied, with a line per replica that has deleted batches.
+    ``open_transactions`` are (partition folder, producer id, first offset) of transactions without an end. ``failed`` has
+    one line per partition of a log directory that could not be repaired; these are not written. ``missing`` are offsets that
+    the source does not have. ``log_starts`` has one line per log start of a log directory's partitions: the offset, and its
+    source. ``rebuilt`` are the indexes of aborted transactions that the source lacks: a broker does not notice that.
+    ``renamed`` segments had a wrong name. ``unknown`` are segments of zeros, of which nothing shows whether they had
+    records. ``uncertain_transactions`` has one line per transaction whose outcome a lost marker can have changed, ``unread``
+    one per replica that cannot be read. ``uncertain`` are records that may be deleted ones.
 
     Of several replicas, ``taken`` are the ranges of the result's batches in offset order. ``truncated`` are the replicas
     with the offset from which on their batches belong to another history and are not used.
@@ -218,6 +226,7 @@ class RepairResult:
     unread: list[str] = field(default_factory=list)
     taken: list[TakenRange] = field(default_factory=list)
     truncated: list[tuple[str, int]] = field(default_factory=list)
+    uncertain: list[UncertainRecords] = field(default_factory=list)
 
     def add(self, other: RepairResult) -> None:
         """Add the result of another partition."""
@@ -237,8 +246,8 @@ class RepairResult:
 
     @property
     def lost(self) -> bool:
-        """Whether data was lost, or may be lost. Nobody knows that of ``unknown`` segments."""
-        if self.unread or self.lost_before:
+        """Whether data was lost, or may be lost or deleted. Nobody knows that of ``unknown`` segments."""
+        if self.unread or self.lost_before or self.uncertain:
             return True
         known = (segment for segment in self.segments if segment.source not in self.unknown)
         return any(segment.lost_ranges or segment.salvaged for segment in known)

@@ -3,8 +3,7 @@
 An offset without a record is lost if a replica had a batch there and lost it. A replica without a batch there proves
 nothing: an earlier repair has left a gap, or the cleaner has removed its record, and the content of the lost batch is
 unknown. It can have had a tombstone or a marker of a transaction that the cleaner has removed from the other replica, too.
-Then older records that the cleaner has not removed everywhere would be valid again: up to there, only the records count
-that a replica has which was compacted and has lost nothing.
+Which older records do not count then is decided in ``deleted_records``.
 
 Damaged batches of a replica that another replica has: they are no losses, also if records in them were removed.
 
@@ -33,13 +32,13 @@ from kseg.text import count_of
 class RecordGaps:
     """The ranges of a log (both offsets inclusive) in which not each offset has a record, in order; ``end`` is its end.
 
-    Up to offset ``cleaned_to``, exclusive, the log has only the records of the replica ``cleaned_as``.
+    ``deletions`` has the compacted replicas that prove which records of others are deleted ones, each with the offset up to
+    which it does, exclusive.
     """
 
     ranges: list[tuple[int, int]] = field(default_factory=list)
     end: int = 0
-    cleaned_as: str = ""
-    cleaned_to: int = 0
+    deletions: list[tuple[DamagedReplica, int]] = field(default_factory=list)
 
     def add(self, first: int, last: int) -> None:
         """Add a range, unless it is empty. Adjacent ranges become one."""
@@ -61,7 +60,7 @@ def lost_ranges(replicas: Sequence[DamagedReplica], missing: RecordGaps) -> list
     beyond = max((loss.last_offset for loss in after_end if loss.last_offset is not None), default=-1)
     ranges = [*missing.ranges, *([(missing.end, beyond)] if beyond >= missing.end else [])]
     found = [row for first, last in ranges for row in _lost_between(replicas, missing, first, last)]
-    found += _unknown_end(replicas, [leader] if beyond >= missing.end else same, found)
+    found += _unknown_end(replicas, same, found)
     return [*found, *_lost_epoch(replicas, found, missing.end)]
 
 
@@ -70,13 +69,14 @@ def _unknown_end(
 ) -> list[LostRange]:
     """Return the lost bytes after the last batch of one of ``own`` whose offsets nothing shows, if there are any.
 
-    Replicas have the same batches, so these bytes are lost unless the other replicas have as many after that batch. A
-    replica that ends there proves nothing: it has copied less. ``others`` are the other losses.
+    Replicas have the same batches, so these bytes are lost unless the other replicas have as many after that batch, and from
+    the offset in the name of their segment on. A replica that ends there proves nothing: it has copied less. ``others`` are
+    the other losses.
     """
     named = {(row.file, row.position) for row in others}
     for replica in own:
         rows = [row for row in replica.end_of_unknown_offsets() if (row.file, row.position) not in named]
-        copied = _bytes_from(replicas, replica.end) if rows else 0
+        copied = _bytes_from(replicas, max(replica.end, base_offset_of(rows[0].file) or 0)) if rows else 0
         if sum(row.end - row.position for row in rows) > copied:
             why = f"; the other replicas have only {count_of(copied, 'byte')} of batches there" if copied else ""
             return [replace(rows[-1], why=rows[-1].why + why)]
@@ -142,11 +142,12 @@ def _lost_between(
 
 def _missing_elsewhere(replicas: Sequence[DamagedReplica], missing: RecordGaps, first: int, last: int) -> str:
     """Return the evidence of the replicas that lack records at lost offsets, but lost no batch there."""
-    if last < missing.cleaned_to:
-        return (
-            f"; may be lost: {missing.cleaned_as} was compacted and lacks records there, too. Before offset "
-            f"{missing.cleaned_to} the result has only its records: others can be deleted ones"
-        )
+    for cleaned, end in missing.deletions:
+        if cleaned.lacks(first, last):
+            return (
+                f"; may be lost: {cleaned.path} was compacted and lacks records there, too. Before offset {end}, records "
+                "that it lacks are not in the result: others can be deleted ones"
+            )
     others = [replica for replica in replicas if replica.lacks(first, last)]
     if not others:
         return ""
@@ -158,28 +159,14 @@ def _missing_elsewhere(replicas: Sequence[DamagedReplica], missing: RecordGaps, 
     )
 
 
-def end_of_cleaned(replicas: Sequence[DamagedReplica], missing: RecordGaps) -> tuple[DamagedReplica, int] | None:
-    """Return the replica that counts alone up to an offset, exclusive, because older records of others may be deleted ones.
-
-    It was compacted up to offsets that another replica lost and that have no record in any, and lost nothing before them.
-    """
-    rows = lost_ranges(replicas, missing)
-    lost = [row.last_offset for row in rows if row.offset is not None and row.last_offset is not None]
-    start = min(replica.start for replica in replicas)
-    for replica in replicas:
-        ends = [last for last in lost if last < replica.cleaned and not any(replica.loses(start, last))]
-        if ends and replica.start == start and not replica.has_records_without_key():
-            return replica, max(ends) + 1
-    return None
-
-
 def drop_found_losses(replicas: Sequence[DamagedReplica]) -> None:
-    """Remove the losses of replicas whose batches are proved to be in another replica."""
+    """Move the losses of replicas whose batches are proved to be in another replica to ``found``."""
     for replica in replicas:
         for other in replicas:
             if other is not replica and replica.losses:
                 found = _found_in(other, replica)
                 replica.losses = [loss for loss in replica.losses if loss not in found]
+                replica.found += found
 
 
 def _found_in(other: DamagedReplica, replica: DamagedReplica) -> list[LostRange]:

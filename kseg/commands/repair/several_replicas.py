@@ -2,9 +2,9 @@
 
 Each replica is repaired by itself first, into a scratch folder: the batches there have proven offsets. The replica with the
 highest leader epoch, and among these with the highest log end, has the history that Kafka continues. Batches of another
-replica count up to the offset to which it would truncate under that one. At each offset the result has the batch of the
-first replica that has one; another batch there must have the same records. Otherwise the replicas diverge, and nothing is
-written unless one of them is preferred.
+replica count up to the offset to which it would truncate under that one. At each offset the result has the batch of a
+replica that has one; other batches there must have the same records, except those that the log cleaner removed. Otherwise
+the replicas diverge, and nothing is written unless one of them is preferred. ``deleted_records`` has what is left out.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from kseg.commands.repair.batch_versions import agree, first_batch, ranges_without
 from kseg.commands.repair.damaged_replicas import (
     DamagedReplica,
     ReplicaBatch,
@@ -25,26 +26,24 @@ from kseg.commands.repair.damaged_replicas import (
     repaired_replica,
     settle_epochs,
 )
+from kseg.commands.repair.deleted_records import DeletionProof, deletion_proofs, uncertain_records
 from kseg.commands.repair.merged_log import MergedLog, copies_missing_in, with_copies, write_copies
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repair_losses import LostOffsets, LostRange, OffsetGap, RepairResult, ReportLine, TakenRange
 from kseg.commands.repair.repaired_segment import RepairPlan
-from kseg.commands.repair.replica_losses import RecordGaps, drop_found_losses, end_of_cleaned, lost_ranges
+from kseg.commands.repair.replica_losses import RecordGaps, drop_found_losses, lost_ranges
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import do_nothing
-from kseg.format.record import framing, layout
-from kseg.format.record.columns import BatchColumns
-from kseg.format.record.equality import different_producer_fields
-from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage.atomic_write import scratch_folder, without_sync
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import PARTITION_METADATA, base_offset_of, is_url, partition_of
 from kseg.format.storage.segment_files import check_exists
-from kseg.format.storage.source import is_metadata_log, open_range
+from kseg.format.storage.source import is_metadata_log
 from kseg.format.writer.output_guards import PartitionFolder, copy_file, target_path
 from kseg.format.writer.output_rule import check_dst
 from kseg.format.writer.written_side_files import write
+from kseg.text import count_of, inclusive_range
 
 #: Its records before the newest snapshot are deleted on each controller by itself, so copies have no common log.
 ONE_COPY = "a metadata log is not made from several copies: `kseg diff` names the newest that a controller can load"
@@ -81,7 +80,7 @@ def repair_replicas(
         truncated = end_other_histories(replicas)
         drop_found_losses(replicas)
         folder = scratch / "merged" / name
-        taken, missing = _write_merged(replicas, folder, prefer)
+        taken, missing, deleted = _write_merged(replicas, folder, prefer)
         if not taken and truncated:
             raise KsegError(
                 f"no replica has a valid batch of the history of leader epoch {replicas[0].epochs.latest}, which "
@@ -108,12 +107,16 @@ def repair_replicas(
             if not (isinstance(row, (OffsetGap, LostOffsets)) and _is_known(row, known)):
                 report(in_result(row))
 
-        for loss in known:
-            report(loss)
+        ranges = [(one.offset, one.last_offset, (one.file, *one.also_in)) for one in taken]
+        uncertain = [*uncertain_records(replicas, missing, ranges)]
+        for row in (*known, *uncertain):
+            report(row)
         of_replicas = replace(plan, replicas=tuple(replica.path for replica in replicas))
         done = repair(str(folder), None if plan.dry_run else str(goal), of_replicas, report_other)
     done.left_out += [line for replica in replicas for line in replica.unreadable]
+    done.left_out += deleted
     done.unread += unread
+    done.uncertain = uncertain
     done.rebuilt.clear()  # replicas have these indexes, and those of the result are built from its batches
     done.missing = [in_result(row) for row in done.missing if not _is_known(row, known)]
     for segment in done.segments:
@@ -195,86 +198,131 @@ def _check(sources: Sequence[str]) -> None:
 
 def _write_merged(
     replicas: Sequence[DamagedReplica], folder: Path, prefer: str | None
-) -> tuple[list[TakenRange], RecordGaps]:
-    """Write the merged log, again if a compacted replica counts alone up to an offset. Raises UsageError."""
-    taken, missing = _merge(replicas, folder, prefer)
-    if found := end_of_cleaned(replicas, missing):
-        cleaned, end = found
-        for replica in replicas:
-            replica.begin = 0 if replica is cleaned else end
-        shutil.rmtree(folder)
-        taken, missing = _merge(replicas, folder, prefer)
-        missing.cleaned_as, missing.cleaned_to = cleaned.path, end
-    return taken, missing
+) -> tuple[list[TakenRange], RecordGaps, list[str]]:
+    """Write the merged log, and again without the batches that are proved to be deleted, until no other ones are.
 
-
-def _merge(replicas: Sequence[DamagedReplica], folder: Path, prefer: str | None) -> tuple[list[TakenRange], RecordGaps]:
-    """Write the batches in the order of their offsets. Raises UsageError if replicas diverge, unless one is preferred."""
-    cursors = [iter(replica.batches()) for replica in replicas]
-    heads = [next(cursor, None) for cursor in cursors]
-    taken: list[TakenRange] = []
-    missing = RecordGaps()
-    done = min((replica.start for replica in replicas), default=0)
-    with closing(MergedLog(folder)) as log:
-        while any(heads):
-            chosen, batch = _first_batch(heads)
-            preferred = heads[0] if replicas[0].path == prefer else None
-            if chosen and preferred and preferred.base_offset <= batch.last_offset and not _agree(batch, preferred):
-                _leave_out(replicas[chosen], batch, preferred, f"{prefer} is preferred, and has{_OTHER_RECORDS}")
-                heads[chosen] = next(cursors[chosen], None)
-                continue
-            also = []
-            for n, replica in enumerate(replicas):
-                head = heads[n]
-                while head is not None and head.base_offset <= batch.last_offset:
-                    if n != chosen and not head.is_same(batch):
-                        why = f"the batch of {replicas[chosen].path} is in the result, and lacks these records"
-                        if not _agree(head, batch):
-                            if replicas[chosen].path != prefer:
-                                raise _diverged(replicas[chosen], batch, replica, head)
-                            why = f"{prefer} is preferred, and has{_OTHER_RECORDS}"
-                        _leave_out(replica, head, batch, why)
-                    also += [replica.path] if n != chosen and head.is_same(batch) else []
-                    heads[n] = head = next(cursors[n], None)
-            missing.add(done, batch.base_offset - 1)
-            if not batch.has_all_offsets:
-                missing.add(batch.base_offset, batch.last_offset)
-            log.append(batch, replicas[chosen].epoch_of.get((batch.path, batch.position)))
-            _count(taken, replicas[chosen].path, batch, tuple(also), apart=batch.base_offset > done)
-            done = batch.last_offset + 1
-    missing.end = done
-    return taken, missing
-
-
-def _first_batch(heads: Sequence[ReplicaBatch | None]) -> tuple[int, ReplicaBatch]:
-    """Return the next batch of the result, and the number of its replica: the first one with the lowest offsets.
-
-    Of wrappers it is one with all records of that one, and more, if there is one.
+    Returns its ranges, the offsets that it lacks, and a line per replica with deleted batches. Raises UsageError.
     """
-    known = [(n, head) for n, head in enumerate(heads) if head is not None]
-    lowest = min((head for _, head in known), key=lambda head: head.base_offset)
-    chosen, batch = next((n, head) for n, head in known if head.base_offset <= lowest.last_offset)
-    for n, head in known:
-        overlap = batch.wrapper and head.wrapper and head.base_offset <= batch.last_offset
-        if overlap and head.records > batch.records and _records(batch).items() <= _records(head).items():
-            chosen, batch = n, head
-    return chosen, batch
+    kept = [replica.left_out for replica in replicas]
+    proofs: dict[tuple[int, int], DeletionProof] = {}
+    while True:
+        for replica, left_out in zip(replicas, kept, strict=True):
+            replica.left_out = [*left_out]
+        merge = _Merge(replicas, prefer, [*proofs.values()])
+        merge.write(folder)
+        found = {(proof.other, proof.cleaned): proof for proof in deletion_proofs(replicas, merge.missing)}
+        # A deleted batch can have had the deletion of others, which only its replica had.
+        found = {key: proof for key, proof in found.items() if key not in proofs or proof.stop > proofs[key].stop}
+        if not found:
+            merge.missing.deletions = [(replicas[proof.cleaned], proof.stop) for proof in proofs.values()]
+            return merge.taken, merge.missing, merge.deleted
+        proofs |= found
+        shutil.rmtree(folder)
+
+
+class _Merge:
+    """One log of the batches of several replicas, in the order of their offsets.
+
+    ``taken`` are its ranges, ``missing`` the offsets that it lacks, ``proofs`` exclude deleted batches.
+    """
+
+    def __init__(self, replicas: Sequence[DamagedReplica], prefer: str | None, proofs: Sequence[DeletionProof]) -> None:
+        self.taken: list[TakenRange] = []
+        self.missing = RecordGaps()
+        self._deleted: dict[int, dict[int, int]] = {}
+        self._replicas = replicas
+        self._prefer = prefer
+        self._proofs = proofs
+        self._cursors = [iter(replica.batches()) for replica in replicas]
+        self._heads = [next(cursor, None) for cursor in self._cursors]
+
+    @property
+    def deleted(self) -> list[str]:
+        """A line per replica with deleted batches."""
+        return [
+            f"{count_of(len(lasts), 'batch')} of {self._replicas[n].path} with deleted records "
+            f"({inclusive_range('offset', min(lasts), max(lasts.values()))})"
+            for n, lasts in self._deleted.items()
+        ]
+
+    def write(self, folder: Path) -> None:
+        """Write the log. Raises UsageError if replicas diverge, unless one is preferred."""
+        done = min((replica.start for replica in self._replicas), default=0)
+        with closing(MergedLog(folder)) as log:
+            while any(self._heads):
+                if self._skip_deleted():
+                    continue
+                chosen, batch = first_batch(self._heads)
+                if self._skip_conflict(chosen, batch):
+                    continue
+                replica = self._replicas[chosen]
+                also = self._skip_versions(chosen, batch)
+                self.missing.add(done, batch.base_offset - 1)
+                if not batch.has_all_offsets:
+                    self.missing.add(batch.base_offset, batch.last_offset)
+                log.append(batch, replica.epoch_of.get((batch.path, batch.position)))
+                _count(self.taken, replica.path, batch, also, apart=batch.base_offset > done)
+                done = batch.last_offset + 1
+        self.missing.end = done
+
+    def _next(self, n: int) -> ReplicaBatch | None:
+        """Return the batch after the next one of a replica, which is the next one then."""
+        self._heads[n] = head = next(self._cursors[n], None)
+        return head
+
+    def _skip_deleted(self) -> bool:
+        """Leave out the versions of the next batch that have deleted records; return whether none is left.
+
+        They are compared with each other before one is left out: what only a version has that is left out is not deleted.
+        """
+        end = min(head.last_offset for head in self._heads if head is not None)
+        found = set()
+        for proof in self._proofs:
+            head = self._heads[proof.other]
+            if head and head.base_offset <= end and proof.holds_for(head, self._heads[proof.cleaned]):
+                found.add(proof.other)
+                self._deleted.setdefault(proof.other, {})[head.base_offset] = head.last_offset
+        for n in found:
+            self._next(n)
+        return bool(found) and not any(head and head.base_offset <= end for head in self._heads)
+
+    def _skip_conflict(self, chosen: int, batch: ReplicaBatch) -> bool:
+        """Leave out a batch if the preferred replica has other records at its offsets; return whether that is so."""
+        preferred = self._heads[0] if self._replicas[0].path == self._prefer else None
+        if not (chosen and preferred and preferred.base_offset <= batch.last_offset) or agree(batch, preferred):
+            return False
+        _leave_out(self._replicas[chosen], batch, preferred, f"{self._prefer} is preferred, and has{_OTHER_RECORDS}")
+        self._next(chosen)
+        return True
+
+    def _skip_versions(self, chosen: int, batch: ReplicaBatch) -> tuple[str, ...]:
+        """Pass the batches at the offsets of a batch of the result; return the replicas that have the same one.
+
+        Raises UsageError if one of them has other records, unless ``chosen`` is preferred.
+        """
+        also = []
+        for n, replica in enumerate(self._replicas):
+            head = self._heads[n]
+            while head is not None and head.base_offset <= batch.last_offset:
+                if n != chosen and not head.is_same(batch):
+                    why = f"the batch of {self._replicas[chosen].path} is in the result, and lacks these records"
+                    if not agree(head, batch):
+                        if self._replicas[chosen].path != self._prefer:
+                            raise _diverged(self._replicas[chosen], batch, replica, head)
+                        why = f"{self._prefer} is preferred, and has{_OTHER_RECORDS}"
+                    _leave_out(replica, head, batch, why)
+                also += [replica.path] if n != chosen and head.is_same(batch) else []
+                head = self._next(n)
+        return tuple(also)
 
 
 _OTHER_RECORDS = " other records at some offsets of the batch: it is left out as a whole"
 
 
 def _leave_out(replica: DamagedReplica, batch: ReplicaBatch, instead: ReplicaBatch, why: str) -> None:
-    """Add the records of a batch before and after the offsets of ``instead``, which is in the result, as a loss."""
-    if instead.base_offset <= batch.base_offset and batch.last_offset <= instead.last_offset:
-        return
-    offsets = sorted(_records(batch))
-    for part in (
-        [offset for offset in offsets if offset < instead.base_offset],
-        [offset for offset in offsets if offset > instead.last_offset],
-    ):
-        if part:
-            replica.leave_out([batch._replace(base_offset=part[0], last_offset=part[-1])], why)
+    """Add the records of a batch at offsets where ``instead``, which is in the result, has none, as a loss."""
+    for first, last in ranges_without(batch, instead):
+        replica.leave_out([batch._replace(base_offset=first, last_offset=last)], why)
 
 
 def _count(taken: list[TakenRange], path: str, batch: ReplicaBatch, also: tuple[str, ...], *, apart: bool) -> None:
@@ -285,42 +333,6 @@ def _count(taken: list[TakenRange], path: str, batch: ReplicaBatch, also: tuple[
     last.last_offset = batch.last_offset
     last.batches += 1
     last.bytes += batch.size
-
-
-def _agree(left: ReplicaBatch, right: ReplicaBatch) -> bool:
-    """Return whether one batch has all records of the other, of one producer: each replica removes old records by itself.
-
-    The cleaner leaves wrappers without their first and last offsets, so of these no record may differ from the other's.
-    """
-    if left.wrapper and right.wrapper:
-        one, other = _records(left), _records(right)
-        return all(one[offset] == other[offset] for offset in one.keys() & other.keys())
-    if (left.base_offset, left.last_offset) != (right.base_offset, right.last_offset):
-        return False
-    if different_producer_fields(_header(left), 0, _header(right), 0):
-        return False
-    one, other = _records(left), _records(right)
-    return one.items() <= other.items() or other.items() <= one.items()
-
-
-def _header(batch: ReplicaBatch) -> BatchColumns:
-    """Return the header of a batch as a row of columns."""
-    with batch.path.open("rb") as file:
-        file.seek(batch.position)
-        data = file.read(min(batch.size, layout.RECORD_BATCH_OVERHEAD))
-    found = BatchColumns(1)
-    framing.read_header(data, 0, batch.size - layout.LOG_OVERHEAD, data[layout.MAGIC_AT], found, 0)
-    return found
-
-
-def _records(batch: ReplicaBatch) -> dict[int, object]:
-    """Return the content of the records of a batch by offset."""
-    found: dict[int, object] = {}
-    for chunk in chunks_of(open_range(str(batch.path), batch.position, batch.position + batch.size)):
-        for i in range(chunk.records.count):
-            record = chunk.record(i, None)
-            found[record.offset] = record.timestamp, record.key, record.value, record.headers
-    return found
 
 
 def _diverged(first: DamagedReplica, batch: ReplicaBatch, second: DamagedReplica, other: ReplicaBatch) -> UsageError:

@@ -1,0 +1,94 @@
+"""The versions of one batch that replicas have: the log cleaner of each removes records by itself.
+
+It keeps the base offset and the last offset of v2 batches. Of wrappers it changes both, so these are compared by their
+records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kseg.commands.repair.damaged_replicas import ReplicaBatch
+from kseg.format.record import framing, layout
+from kseg.format.record.columns import BatchColumns
+from kseg.format.record.equality import different_producer_fields
+from kseg.format.segment.segment_chunks import chunks_of
+from kseg.format.storage.source import open_range
+
+#: The content of the records of a batch by offset: timestamp, key, value, headers.
+_Records = dict[int, tuple[object, ...]]
+
+
+def first_batch(heads: Sequence[ReplicaBatch | None]) -> tuple[int, ReplicaBatch]:
+    """Return the next batch of the result, and the number of its replica: a version of the one with the lowest offsets.
+
+    It is the version with the most deletions, and among these with the most records. Older records that a replica keeps need
+    the deletion, and a record that the cleaner has removed elsewhere is overwritten by a later one, or by a deletion.
+    """
+    known = [(n, head) for n, head in enumerate(heads) if head is not None]
+    lowest = min((head for _, head in known), key=lambda head: head.base_offset)
+    chosen, batch = next((n, head) for n, head in known if head.base_offset <= lowest.last_offset)
+    for n, head in known:
+        overlaps = n != chosen and head.base_offset <= batch.last_offset
+        if overlaps and not head.is_same(batch) and agree(batch, head) and _rank(head) > _rank(batch):
+            chosen, batch = n, head
+    return chosen, batch
+
+
+def _rank(batch: ReplicaBatch) -> tuple[int, int, int]:
+    """Return the order of versions; the CRC decides between equal ones, so that the order of the replicas does not."""
+    records = _records(batch).values()
+    return sum(value is None for _, _, value, _ in records), len(records), batch.crc
+
+
+def agree(left: ReplicaBatch, right: ReplicaBatch) -> bool:
+    """Return whether both can be versions of one batch: no record of one differs from that of the other at its offset."""
+    if not (left.wrapper and right.wrapper):
+        if (left.base_offset, left.last_offset) != (right.base_offset, right.last_offset):
+            return False
+        if different_producer_fields(_header(left), 0, _header(right), 0):
+            return False
+    one, other = _records(left), _records(right)
+    # A replica can lack records only where the cleaner has removed them: fewer than offsets are left.
+    return all(one[offset] == other[offset] for offset in one.keys() & other.keys())
+
+
+def is_cleaned_version(cleaned: ReplicaBatch, batch: ReplicaBatch) -> bool:
+    """Return whether ``cleaned`` is ``batch`` without some of its records."""
+    if cleaned.records >= batch.records or not agree(cleaned, batch):
+        return False
+    return _records(cleaned).keys() < _records(batch).keys()
+
+
+def ranges_without(batch: ReplicaBatch, other: ReplicaBatch) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last offset of adjacent records of a batch that another version of it lacks."""
+    present = _records(other)
+    run: list[int] = []
+    for offset in sorted({*_records(batch), *present}):
+        if offset not in present:
+            run.append(offset)
+        elif run:
+            yield run[0], run[-1]
+            run = []
+    if run:
+        yield run[0], run[-1]
+
+
+def _header(batch: ReplicaBatch) -> BatchColumns:
+    """Return the header of a batch as a row of columns."""
+    with batch.path.open("rb") as file:
+        file.seek(batch.position)
+        data = file.read(min(batch.size, layout.RECORD_BATCH_OVERHEAD))
+    found = BatchColumns(1)
+    framing.read_header(data, 0, batch.size - layout.LOG_OVERHEAD, data[layout.MAGIC_AT], found, 0)
+    return found
+
+
+def _records(batch: ReplicaBatch) -> _Records:
+    """Return the records of a batch."""
+    found: _Records = {}
+    for chunk in chunks_of(open_range(str(batch.path), batch.position, batch.position + batch.size)):
+        for i in range(chunk.records.count):
+            record = chunk.record(i, None)
+            found[record.offset] = record.timestamp, record.key, record.value, record.headers
+    return found
