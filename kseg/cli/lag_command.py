@@ -149,7 +149,7 @@ def _note_other_brokers(total: LagTotal, found: LogDirs) -> None:
 
 
 def _note_left_out(total: LagTotal, *, damaged: bool) -> None:
-    """Print which statuses have no line, and that a line can be wrong because the commits are ``damaged``."""
+    """Print which statuses are left out, and that a line can be wrong because the commits are ``damaged``."""
     left_out = ", ".join(f"{total.statuses[status]:,} {status}" for status in NOT_RESET if total.statuses[status])
     if left_out:
         note(f"left out because of their status: {left_out}")

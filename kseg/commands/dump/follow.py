@@ -158,7 +158,7 @@ def _is_there(path: str, end: LogEnd, size: int) -> bool:
 
 
 def _home(folder: str) -> Any:
-    """Return what tells a partition folder from another one with the same name, None for a log of another name."""
+    """Return the identity of a partition folder: its inode. None for a log of another name."""
     return (stamp_of(folder) or (None,))[-1] if os.path.isdir(folder) else None
 
 

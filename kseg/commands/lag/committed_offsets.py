@@ -120,7 +120,7 @@ class LogDirs:
     def topic_id(self, topic: str) -> str | None:
         """Return the id that a topic has now: that of the cluster metadata, or of its folders.
 
-        Only the metadata tells which of several ids of folders it is: without that log it is the one written last, and the
+        Only the metadata shows which of several ids of folders it is: without that log it is the one written last, and the
         function that gets warnings is called.
         """
         if topic not in self._topic_ids:

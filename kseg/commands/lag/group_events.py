@@ -288,7 +288,7 @@ class _GroupReader:
                 self._commit(place, replace(pending.last, time=time), pending.commits)
 
     def _time_of(self, timestamp: int) -> int:
-        """Return the time at which an event counts: not before an earlier one, if another clock is behind."""
+        """Return the time at which an event counts: not before an earlier one, if another clock is late."""
         self._time = max(self._time, timestamp)
         return self._time
 

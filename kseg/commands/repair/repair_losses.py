@@ -116,7 +116,7 @@ class OffsetGap(LostRange):
 
 @dataclass(frozen=True, slots=True)
 class UncertainRecords(LostRange):
-    """Records of the result that may be deleted ones: of several replicas, none has what would have deleted them."""
+    """Records of the result that may be deleted ones: of several replicas, none has the records that deleted them."""
 
     kind: ClassVar[str] = "uncertain"
 

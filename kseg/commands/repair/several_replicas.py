@@ -4,7 +4,7 @@ Each replica is repaired by itself first, into a scratch folder: the batches the
 highest leader epoch, and among these with the highest log end, has the history that Kafka continues. Batches of another
 replica count up to the offset to which it would truncate under that one. At each offset the result has the batch of a
 replica that has one; other batches there must have the same records, except those that the log cleaner removed. Otherwise
-the replicas diverge, and nothing is written unless one of them is preferred. ``deleted_records`` has what is left out.
+the replicas diverge, and nothing is written unless one of them is preferred. ``deleted_records`` finds those to leave out.
 """
 
 from __future__ import annotations
