@@ -7,6 +7,7 @@ import json
 import random
 import re
 import shutil
+import struct
 import tracemalloc
 from itertools import accumulate, pairwise
 from operator import itemgetter
@@ -444,6 +445,22 @@ def test_group_metadata_in_a_transaction_takes_effect_at_once(tmp_path: Path) ->
     folder = _written(tmp_path / "__consumer_offsets-0", write_batch(0, 0, [record], TRANSACTIONAL, 7, 0, 0))
     (row,) = (row for row in rows(folder) if row["kind"] == "state")
     assert (row["entity"], row["data"]["generation"], row["pending"]) == ("GroupMetadata", 4, False)
+
+
+@pytest.mark.parametrize(
+    ("value", "left"), [(None, []), (struct.pack(">hiiiqqqbb", 0, 1, 1, 0, 20, 1, 1, 1, 0), [("ShareSnapshot", 20)])]
+)
+def test_a_snapshot_of_a_share_partition_replaces_its_update(
+    value: bytes | None, left: list[tuple[str, int]], tmp_path: Path
+) -> None:
+    """It has the state with all updates before it, and its deletion is that of the state (ShareCoordinatorShard.replay)."""
+    place = struct.pack(">h2s16si", 2, b"sg", bytes(range(16)), 0)
+    snapshot, update = (struct.pack(">h", kind) + place for kind in (0, 1))
+    first = struct.pack(">hiiiqqqbb", 0, 0, 1, 0, 10, 1, 1, 1, 0)
+    records = [(0, snapshot, first), (1, update, struct.pack(">hiiqbb", 0, 0, 0, 15, 1, 0)), (2, snapshot, value)]
+    folder = _written(tmp_path / "__share_group_state-0", *(write_batch(one[0], one[0], [one]) for one in records))
+    found = [row for row in rows(folder) if row["kind"] == "state"]
+    assert [(row["entity"], row["data"]["startOffset"]) for row in found] == left
 
 
 @pytest.mark.parametrize("versions", [(0, 1), (1, 0)])

@@ -3,8 +3,6 @@
 Coordinators keep the last value of each key until a tombstone. Offsets committed in a transaction take effect at its end,
 unless a tombstone of their key comes before it. KRaft loads the newest snapshot and then the log after it, and has its own
 transactions (KIP-868).
-
-``Owner`` is a group or a transactional id, and selects its records. ``LatestValues`` has the latest value of each key.
 """
 
 from __future__ import annotations
@@ -265,7 +263,9 @@ class Effective:
         A commit of a producer is pending until its marker. A tombstone takes effect at once, also on the pending commits
         of all producers, and so do records of other types (``OffsetMetadataManager.replay``).
         """
-        place, is_commit = place_of(decoded), entity_of(decoded.key) == OFFSET_COMMIT
+        place, is_commit = place_of(decoded), (entity := entity_of(decoded.key)) == OFFSET_COMMIT
+        if entity == "ShareSnapshot":
+            state.remove(place_of(decoded, "ShareUpdate"))  # it has the older ones (ShareCoordinatorShard.replay)
         if write.value is None:
             for one in (state, *(self._open.values() if is_commit else ())):
                 one.remove(place)

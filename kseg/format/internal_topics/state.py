@@ -322,10 +322,12 @@ class LatestValues:
             yield entity_of(key), _shown(key), len(record) - _HEAD.size
 
 
-def place_of(decoded: DecodedRecord) -> bytes:
-    """Return what identifies the key of a record: versions of a key differ in their bytes."""
-    # The fields of a key are in the order of its definition.
-    place = repr((entity_of(decoded.key), _shown(decoded.key))).encode("utf-8", "surrogatepass")
+def place_of(decoded: DecodedRecord, entity: str | None = None) -> bytes:
+    """Return what identifies the key of a record, or one of another ``entity`` with the same fields.
+
+    Versions of a key differ in their bytes. The fields of a key are in the order of its definition.
+    """
+    place = repr((entity or entity_of(decoded.key), _shown(decoded.key))).encode("utf-8", "surrogatepass")
     return blake2b(place, digest_size=_DIGEST_SIZE).digest()
 
 
