@@ -33,7 +33,7 @@ from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.compress.codecs import codec_name
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, TOPICS
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import CODEC_MASK, NO_TIMESTAMP, first_timestamp
+from kseg.format.record.layout import CODEC_MASK, first_timestamp, timestamp_or_none
 from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.sidefiles.registry import named_file
@@ -93,8 +93,12 @@ class _SummaryFacts:
                 self.any = True
                 self.first_offset = None if is_wrapper(batches, row) else batches.base_offset[row]
             self.last_offset = last if self.last_offset is None else max(last, self.last_offset)
-        for timestamp in (batches.max_timestamp[row], first_timestamp(attributes, batches.base_timestamp[row])):
-            if timestamp is not None and timestamp != NO_TIMESTAMP:
+        newest, first = (
+            timestamp_or_none(batches.max_timestamp[row]),
+            first_timestamp(attributes, batches.base_timestamp[row]),
+        )
+        for timestamp in (newest, first):
+            if timestamp is not None:
                 known = self.min_timestamp is not None
                 self.min_timestamp = min(timestamp, self.min_timestamp) if known else timestamp  # type: ignore[type-var]
                 self.max_timestamp = max(timestamp, self.max_timestamp) if known else timestamp  # type: ignore[type-var]

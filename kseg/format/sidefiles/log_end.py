@@ -1,6 +1,4 @@
-"""Find the end of a segment: the end of its last complete batch with a valid CRC, and the end that its indexes prove.
-
-Also the end that a log had at a time.
+"""Find the end of a segment: that of its last complete batch with a valid CRC, that its indexes prove, or of a time.
 
 A growing segment can be read up to that batch. The one after it can be half written or damaged: the bytes written later show
 which. Indexes avoid reading from the segment's start. They can have entries for batches that the log has lost: a broker
