@@ -192,3 +192,4 @@ def test_the_offsets_of_a_wrapper_at_offset_0_are_those_of_its_messages() -> Non
         (window,) = reader.windows()
         (chunk,) = DeepIterator().chunks(window)
         assert [[chunk.records.offset[i] for i in kept] for _, kept in wanted.accepted_records(chunk)] == [[1, 2]]
+        assert not wanted.accepts_batch(chunk.batches, 0), "the row of the set shows that it ends at offset 0"

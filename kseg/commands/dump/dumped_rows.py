@@ -161,7 +161,7 @@ class DumpRequest:
             return
         kept_of = dict(accepted)
         for row in range(chunk.first, chunk.stop):
-            if not wanted.accepts_batch(chunk.batches, row):
+            if not wanted.accepts_batch(chunk.batches, row, opened=True):
                 continue
             if not chunk.resumed:
                 yield _batch_item(path, chunk.window, row, True)

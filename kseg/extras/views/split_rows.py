@@ -252,7 +252,7 @@ def _rows_to_skip(limits: RowFilter, task: Task) -> Callable[[Any, int], bool] |
     keep = limits.of_rows
     if task.request.control:
         keep = replace(keep, control=True)
-    return None if keep == RowFilter() else lambda batches, row: not keep.accepts_batch(batches, row)
+    return None if keep == RowFilter() else lambda batches, row: not keep.accepts_batch(batches, row, opened=True)
 
 
 def _skip_rows(window: Window, control: bool | None, unwanted: Callable[[Any, int], bool] | None) -> None:

@@ -246,13 +246,14 @@ class RowFilter:
             or (end is not None and self.first_offset is not None and end <= self.first_offset)
         )
 
-    def accepts_batch(self, batches: BatchColumns, row: int) -> bool:
+    def accepts_batch(self, batches: BatchColumns, row: int, *, opened: bool = False) -> bool:
         """Return whether the batch can have an accepted row, by its header. The base offset of a wrapper is unknown.
 
-        That of a wrapper at offset 0, which early versions of librdkafka sent, is 0, and its last offset is unknown.
+        If it is ``opened``, a v1 wrapper at offset 0 can have later messages: early versions of librdkafka sent such ones.
         """
         first, wrapper = self.first_offset, is_wrapper(batches, row)
-        known = batches.crc_state[row] != columns.CRC_BAD and not (wrapper and not batches.last_offset[row])
+        is_relative = opened and wrapper and batches.magic[row] == 1 and not batches.last_offset[row]
+        known = batches.crc_state[row] != columns.CRC_BAD and not is_relative
         if first is not None and batches.last_offset[row] < first and known:
             return False
         if self.end_offset is not None and not wrapper and batches.base_offset[row] >= self.end_offset:
@@ -272,7 +273,7 @@ class RowFilter:
     def accepted_records(self, chunk: Chunk) -> Iterator[tuple[int, Sequence[int]]]:
         """Yield the row of each batch with accepted records, and the rows of these records."""
         for row, rows in self._found_records(chunk):
-            if self.accepts_batch(chunk.batches, row) and (kept := self._within_ranges(chunk, rows)):
+            if self.accepts_batch(chunk.batches, row, opened=True) and (kept := self._within_ranges(chunk, rows)):
                 yield row, kept
 
     @property
