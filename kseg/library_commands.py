@@ -23,7 +23,7 @@ from kseg.extras.sql import where as conditions
 from kseg.extras.views.grep_request import GrepRequest
 from kseg.findings import READ_ERROR, Finding, do_nothing, unreadable
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS
-from kseg.format.internal_topics.effective_state import Moment
+from kseg.format.internal_topics.state import Moment
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.log_loader.recovery_plan import BrokerStart
 from kseg.format.record.layout import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED

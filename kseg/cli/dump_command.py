@@ -34,7 +34,8 @@ from kseg.text import count_of
 
 if TYPE_CHECKING:
     from kseg.extras.serialization.record_decoder import RecordDecoder
-    from kseg.format.internal_topics.effective_state import Moment, Owner
+    from kseg.format.internal_topics.effective_state import Owner
+    from kseg.format.internal_topics.state import Moment
     from kseg.format.sidefiles.registry import Recognised
 
 

@@ -18,7 +18,8 @@ from kseg.commands.dump.dumped_rows import DumpRequest
 from kseg.commands.dump.framed_dump import dump_framed, framed_bytes
 from kseg.errors import UsageError
 from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
-from kseg.format.internal_topics.effective_state import Moment, Owner, effective
+from kseg.format.internal_topics.effective_state import Owner, effective
+from kseg.format.internal_topics.state import Moment
 from kseg.format.segment.framed_files import framed_files, framing
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.local_files import special_kind_at

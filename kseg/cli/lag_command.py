@@ -30,7 +30,7 @@ from kseg.commands.lag.log_history import read_log
 from kseg.commands.lag.offset_map import read_offset_map
 from kseg.errors import UsageError
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, SHARE_GROUP_STATE
-from kseg.format.internal_topics.effective_state import Moment
+from kseg.format.internal_topics.state import Moment
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import check_exists, find_segments, is_folder, once_each

@@ -21,7 +21,7 @@ from kseg.commands.carve import carving
 from kseg.commands.grep import matches, partitioners
 from kseg.extras.sql import recipes
 from kseg.format.compress import codecs
-from kseg.format.internal_topics import decode, effective_state
+from kseg.format.internal_topics import decode, state
 from kseg.format.log_loader import log_segment
 from kseg.format.record import layout
 from kseg.format.record.layout import INT32_MAX
@@ -104,7 +104,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "control": OptionRow("--control/--no-control", "Show only control records, or none."),
         "group": OptionRow("--group", "Show this group. Repeatable.", "GROUP", multiple=True),
         "at": OptionRow("--at", "Show the state at this time, or after this offset, not the last one.", "OFFSET|TIME",
-            lambda: Parsed(lambda text: effective_state.Moment.parse(text), lambda: TIMES)),
+            lambda: Parsed(lambda text: state.Moment.parse(text), lambda: TIMES)),
         "offset_map": OptionRow("--offset-map", "Write the offsets of another cluster: lines of JSON with topic, partition, "
             "src_first, src_last and dst_first.", "FILE", InputPath),
         "history": OptionRow("--history", "Show commits, appends and lag of this group by minute.", "GROUP"),

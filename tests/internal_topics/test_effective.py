@@ -21,8 +21,8 @@ from kseg.cli.main import main
 from kseg.commands.dump.dump_items import BatchItem
 from kseg.findings import do_nothing
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
-from kseg.format.internal_topics.effective_state import effective, state_files
-from kseg.format.internal_topics.metadata_loading import replayed
+from kseg.format.internal_topics.effective_state import effective
+from kseg.format.internal_topics.metadata_loading import replayed, state_files
 from kseg.format.internal_topics.state import LatestValues, RecordPlace, place_of
 from kseg.report.effective_report import EffectivePartition, write_table
 from tests.support import group_logs
@@ -142,6 +142,27 @@ def test_a_metadata_log_without_its_start_is_not_the_whole_state(tmp_path: Path)
     assert (done.exit_code, "metadata-snapshot-missing" in done.stderr) == (1, True), done.stderr
     assert done.stdout
     assert replayed(state_files(str(folder))).image is None  # nothing is predicted from a part of the topics
+
+
+@pytest.mark.parametrize("snapshot", [True, False])
+def test_a_metadata_log_without_a_segment_is_not_the_whole_state(snapshot: bool, tmp_path: Path) -> None:
+    """A node starts with such a log, and does not notice. A snapshot has the state before it, so nothing is lost then."""
+    folder = placed("__cluster_metadata", tmp_path)
+    whole = (folder / FIRST).read_bytes()
+    places = entries(whole)
+    starts = [places[n] for n in (0, len(places) // 3, 2 * len(places) // 3)]
+    offsets = [get(whole, place.at, "base_offset") for place in starts]
+    (folder / FIRST).unlink()
+    for offset, begin, end in ((offsets[0], 0, starts[1].at), (offsets[2], starts[2].at, len(whole))):
+        (folder / f"{offset:020}.log").write_bytes(whole[begin:end])
+    for path in folder.glob("*.checkpoint"):
+        path.rename(path.with_name(f"{offsets[2]:020}-{1:010}.checkpoint")) if snapshot else path.unlink()
+    done = dump("--format", "jsonl", folder)
+    wanted = "" if snapshot else f"no segment has offsets {offsets[1]}..{offsets[2] - 1}, after {FIRST}"
+    assert (done.exit_code, wanted in done.stderr) == (0 if snapshot else 1, True), done.stderr
+    assert ("segment-gap" in done.stderr) is not snapshot
+    image = replayed(state_files(str(folder))).image
+    assert image is None or image.whole is snapshot
 
 
 def test_offsets_are_those_that_the_broker_answered(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import Finding, do_nothing
-from kseg.format.internal_topics.effective_state import effective, state_files
+from kseg.format.internal_topics.effective_state import effective
+from kseg.format.internal_topics.metadata_loading import state_files
 from kseg.format.internal_topics.state import Item
 from kseg.format.storage.naming import CLUSTER_METADATA, METADATA_FOLDER, is_snapshot
 from kseg.format.writer.metadata_snapshot import MetadataRecord

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Report, Severity
-from kseg.format.internal_topics.effective_state import effective, state_files, topic_names
-from kseg.format.internal_topics.metadata_loading import replayed
+from kseg.format.internal_topics.effective_state import effective, topic_names
+from kseg.format.internal_topics.metadata_loading import replayed, state_files
 from kseg.format.internal_topics.state import Data, Item
 from kseg.format.storage.naming import CLUSTER_METADATA, is_snapshot, snapshot_id
 

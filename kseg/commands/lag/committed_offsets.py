@@ -19,8 +19,8 @@ from typing import Any
 from kseg.errors import KsegError
 from kseg.findings import Finding, Report
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
-from kseg.format.internal_topics.effective_state import Effective, Moment, effective, topic_names
-from kseg.format.internal_topics.state import OFFSET_COMMIT, Item, entity_of
+from kseg.format.internal_topics.effective_state import Effective, effective, topic_names
+from kseg.format.internal_topics.state import OFFSET_COMMIT, Item, Moment, entity_of
 from kseg.format.log_loader.loaded_files import LeaderEpochCache
 from kseg.format.sidefiles.checkpoints import stored_leader_epochs, walk_offset_checkpoint
 from kseg.format.sidefiles.log_end import last_valid_batch, log_end_at

@@ -17,7 +17,8 @@ from kseg.commands.tier.remote_segments import NO_END, EpochStart, RemotePlace, 
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import RULES, Finding, Report, Severity
 from kseg.format.internal_topics.decode import REMOTE_LOG_METADATA, decoded_record
-from kseg.format.internal_topics.effective_state import effective, state_files, topic_names
+from kseg.format.internal_topics.effective_state import effective, topic_names
+from kseg.format.internal_topics.metadata_loading import state_files
 from kseg.format.internal_topics.state import DELETE_STATES, SEGMENT_STATES
 from kseg.format.messages.message_reader import jsonable
 from kseg.format.segment.segment_chunks import chunks_of

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from kseg.errors import UnreadableError
 from kseg.findings import Finding
 from kseg.format.internal_topics.cluster_image import ClusterImage
-from kseg.format.internal_topics.effective_state import lost_start, newest_sources, state_files
+from kseg.format.internal_topics.metadata_loading import lost_start, newest_sources, state_files
 from kseg.format.internal_topics.metadata_replay import ReplayFault
 from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.log_loader.log_dir_start import loaded_metadata, owner_of, read_identity, stray_folders

@@ -7,7 +7,6 @@ transactions (KIP-868).
 
 from __future__ import annotations
 
-import os
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +23,7 @@ from kseg.format.internal_topics.decode import (
     SnapshotEnds,
     decode,
 )
+from kseg.format.internal_topics.metadata_loading import lost_start, newest_sources, report_lost_segments
 from kseg.format.internal_topics.state import (
     CLUSTER,
     OFFSET_COMMIT,
@@ -31,6 +31,7 @@ from kseg.format.internal_topics.state import (
     Data,
     Item,
     LatestValues,
+    Moment,
     RecordPlace,
     State,
     entity_of,
@@ -42,16 +43,11 @@ from kseg.format.record.memory import Needle
 from kseg.format.segment.records_chunk import Chunk, record_finding
 from kseg.format.segment.row_filter import RecordCondition, among_rows, rows_with
 from kseg.format.segment.segment_chunks import chunks_of
-from kseg.format.storage import local_files
-from kseg.format.storage.naming import CLUSTER_METADATA, base_offset_of, is_log, is_snapshot, snapshot_id
-from kseg.format.storage.segment_files import path_in
+from kseg.format.storage.naming import CLUSTER_METADATA, is_snapshot
 from kseg.format.storage.source import open_source
-from kseg.text import parse_time_or_word
 
 # The version at the start of a key.
 _VERSION = 2
-# Epoch milliseconds since 1973 have as many digits or more.
-_DIGITS_OF_TIME = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,27 +104,6 @@ _EVENTS = {CLUSTER_METADATA: CLUSTER, REMOTE_LOG_METADATA: REMOTE}
 _MARKERS = ("COMMIT", "ABORT")
 _NO_PRODUCER = -1
 _BEGIN, _END, _ABORT = "BeginTransaction", "EndTransaction", "AbortTransaction"
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A moment of a log: after the record at ``offset``, or after the records until ``timestamp`` (epoch milliseconds)."""
-
-    offset: int | None = None
-    timestamp: int | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Moment:
-        """Return the moment of an offset, a time, or an integer of 12 or more digits: epoch ms. Raises ValueError."""
-        if text.isascii() and text.isdecimal() and len(text) < _DIGITS_OF_TIME:
-            return cls(offset=int(text))
-        return cls(timestamp=parse_time_or_word(text))
-
-    def is_before(self, offset: int, timestamp: int) -> bool:
-        """Return whether the record with this offset and timestamp is later."""
-        if self.offset is not None:
-            return offset > self.offset
-        return self.timestamp is not None and timestamp > self.timestamp
 
 
 @dataclass(slots=True)
@@ -334,10 +309,14 @@ def effective(
             f"{begin}: the state at that time is not known: no snapshot from before it is left, and the log begins "
             f"at offset {start}"
         )
+    previous = ""
     for path, first_offset in sources:
         report = found.noting(report_of(path))
         if path == begin:
             report(Finding("metadata-snapshot-missing", 0, facts={"offset": start}))
+        elif topic == CLUSTER_METADATA and found.whole and not is_snapshot(path):
+            report_lost_segments(path, max(found.end[0], first_offset), previous, report)
+        previous = path
         ends = SnapshotEnds()
         # The records of a snapshot have offsets of their own.
         until = None if is_snapshot(path) else at
@@ -349,52 +328,3 @@ def effective(
         if is_snapshot(path):
             ends.check(size, report)  # without its end it lacks a part of the state
     return found
-
-
-def state_files(folder: str) -> list[str]:
-    """Return the paths of the segments and snapshots in the folder of a metadata log, by name. Raises UnreadableError."""
-    names = local_files.names_in(folder)
-    return [path_in(folder, name) for name in sorted(names) if is_log(name) or is_snapshot(name)]
-
-
-def newest_sources(paths: Sequence[str], at: Moment | None = None) -> Iterator[tuple[str, int]]:
-    """Yield the newest snapshot of a metadata log until ``at``, then the segments, each with the first offset to apply.
-
-    Raises UnreadableError for a snapshot that cannot be read.
-    """
-    snapshots = sorted((path for path in paths if is_snapshot(path)), key=os.path.basename)
-    segments = [path for path in paths if not is_snapshot(path)]
-    newest = next((path for path in reversed(snapshots) if at is None or not _is_after(path, at)), None)
-    end = 0
-    if newest is not None:
-        yield newest, 0
-        end = _end_of(newest)
-    for path in segments:
-        yield path, end
-
-
-def lost_start(sources: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
-    """Return the first segment of a metadata log and its offset if no snapshot has the records before it, else None.
-
-    ``sources`` are those of ``newest_sources``.
-    """
-    path, end = next((source for source in sources if not is_snapshot(source[0])), ("", 0))
-    start = base_offset_of(path) or 0
-    return (path, start) if start > end else None
-
-
-def _end_of(snapshot: str) -> int:
-    """Return the offset before which the records of a snapshot are."""
-    found = snapshot_id(os.path.basename(snapshot))
-    return found[0] if found else 0
-
-
-def _is_after(snapshot: str, at: Moment) -> bool:
-    """Return whether a snapshot has records later than ``at``, or may have them: its header has their last timestamp."""
-    if at.offset is not None:
-        return _end_of(snapshot) > at.offset + 1
-    for chunk in chunks_of(open_source(snapshot)):
-        header = chunk.control(0)
-        last = header.fields.get("last_contained_log_timestamp") if header else None
-        return not isinstance(last, int) or at.is_before(0, last)
-    return True

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from kseg.errors import NotASegmentError
-from kseg.findings import Finding
+from kseg.findings import Finding, Report
 from kseg.format.internal_topics.cluster_image import ClusterImage
 from kseg.format.internal_topics.decode import DecodedRecord, decoded_record
-from kseg.format.internal_topics.effective_state import lost_start, newest_sources
 from kseg.format.internal_topics.metadata_replay import MetadataReplay, NotReplayableError, ReplayFault
+from kseg.format.internal_topics.state import Moment
 from kseg.format.record.control_records import ControlRecord
 from kseg.format.segment.segment_chunks import chunks_of
-from kseg.format.storage.naming import BOOTSTRAP, CLUSTER_METADATA, is_snapshot
+from kseg.format.storage import local_files
+from kseg.format.storage.naming import BOOTSTRAP, CLUSTER_METADATA, base_offset_of, is_log, is_snapshot, snapshot_id
+from kseg.format.storage.segment_files import path_in
 from kseg.format.storage.source import open_source
 from kseg.rule_table import RULES, Severity
 
@@ -60,12 +62,15 @@ def replayed(paths: Iterable[str]) -> Replayed:
     sources = list(newest_sources(sorted(paths)))
     if not sources or lost_start(sources):
         return Replayed(None, None)
-    in_snapshot = False
+    in_snapshot, end = False, 0
     try:
         for path, first_offset in sources:
             in_snapshot = is_snapshot(path) or _is_bootstrap(path)
             replay.cut = replay.cut or in_snapshot
             for batch, offset, decoded in _records(path):
+                if not in_snapshot:
+                    # A node does not notice that a segment is missing.
+                    replay.cut, end = replay.cut or offset > max(end, first_offset), offset + 1
                 if isinstance(decoded, ControlRecord):
                     replay.apply_control(decoded)
                     replay.cut = replay.cut and decoded.type != "SNAPSHOT_FOOTER"
@@ -112,3 +117,65 @@ def _records(path: str) -> Iterator[tuple[tuple[int, int], int, DecodedRecord | 
                 if decoded := decoded_record(CLUSTER_METADATA, chunk, i) or chunk.control(i):
                     begin = batches.position[row]
                     yield (begin, begin + batches.size[row]), chunk.lists.offset[i], decoded
+
+
+def report_lost_segments(path: str, end: int, previous: str, report: Report) -> None:
+    """Report that no segment has the offsets between ``end`` and a segment of a metadata log."""
+    start = base_offset_of(path) or 0
+    if start > end:
+        facts = {
+            "first": end,
+            "last": start - 1,
+            "other": os.path.basename(previous),
+            "why": "a metadata log has no gaps",
+        }
+        report(Finding("segment-gap", 0, 0, end, start - 1, facts))
+
+
+def state_files(folder: str) -> list[str]:
+    """Return the paths of the segments and snapshots in the folder of a metadata log, by name. Raises UnreadableError."""
+    names = local_files.names_in(folder)
+    return [path_in(folder, name) for name in sorted(names) if is_log(name) or is_snapshot(name)]
+
+
+def newest_sources(paths: Sequence[str], at: Moment | None = None) -> Iterator[tuple[str, int]]:
+    """Yield the newest snapshot of a metadata log until ``at``, then the segments, each with the first offset to apply.
+
+    Raises UnreadableError for a snapshot that cannot be read.
+    """
+    snapshots = sorted((path for path in paths if is_snapshot(path)), key=os.path.basename)
+    segments = [path for path in paths if not is_snapshot(path)]
+    newest = next((path for path in reversed(snapshots) if at is None or not _is_after(path, at)), None)
+    end = 0
+    if newest is not None:
+        yield newest, 0
+        end = _end_of(newest)
+    for path in segments:
+        yield path, end
+
+
+def lost_start(sources: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
+    """Return the first segment of a metadata log and its offset if no snapshot has the records before it, else None.
+
+    ``sources`` are those of ``newest_sources``.
+    """
+    path, end = next((source for source in sources if not is_snapshot(source[0])), ("", 0))
+    start = base_offset_of(path) or 0
+    return (path, start) if start > end else None
+
+
+def _end_of(snapshot: str) -> int:
+    """Return the offset before which the records of a snapshot are."""
+    found = snapshot_id(os.path.basename(snapshot))
+    return found[0] if found else 0
+
+
+def _is_after(snapshot: str, at: Moment) -> bool:
+    """Return whether a snapshot has records later than ``at``, or may have them: its header has their last timestamp."""
+    if at.offset is not None:
+        return _end_of(snapshot) > at.offset + 1
+    for chunk in chunks_of(open_source(snapshot)):
+        header = chunk.control(0)
+        last = header.fields.get("last_contained_log_timestamp") if header else None
+        return not isinstance(last, int) or at.is_before(0, last)
+    return True

@@ -14,8 +14,11 @@ from typing import Any, NamedTuple
 
 from kseg.format.internal_topics.decode import DecodedPart, DecodedRecord, decode
 from kseg.format.messages.message_reader import jsonable
+from kseg.text import parse_time_or_word
 
 Data = dict[str, Any]
+# Epoch milliseconds since 1973 have as many digits or more.
+_DIGITS_OF_TIME = 12
 
 
 class RecordPlace(NamedTuple):
@@ -38,6 +41,27 @@ class Item:
     data: Data
     at: RecordPlace
     pending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment of a log: after the record at ``offset``, or after the records until ``timestamp`` (epoch milliseconds)."""
+
+    offset: int | None = None
+    timestamp: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Moment:
+        """Return the moment of an offset, a time, or an integer of 12 or more digits: epoch ms. Raises ValueError."""
+        if text.isascii() and text.isdecimal() and len(text) < _DIGITS_OF_TIME:
+            return cls(offset=int(text))
+        return cls(timestamp=parse_time_or_word(text))
+
+    def is_before(self, offset: int, timestamp: int) -> bool:
+        """Return whether the record with this offset and timestamp is later."""
+        if self.offset is not None:
+            return offset > self.offset
+        return self.timestamp is not None and timestamp > self.timestamp
 
 
 class State:

@@ -19,8 +19,7 @@ from functools import partial
 
 from kseg.errors import KsegError, NotASegmentError, UnreadableError
 from kseg.format.internal_topics.cluster_image import ClusterImage
-from kseg.format.internal_topics.effective_state import state_files
-from kseg.format.internal_topics.metadata_loading import Replayed, names_topics, replayed
+from kseg.format.internal_topics.metadata_loading import Replayed, names_topics, replayed, state_files
 from kseg.format.log_loader.loaded_files import OfflineError, RefusedError
 from kseg.format.log_loader.partition_files import File
 from kseg.format.log_loader.plan import (
