@@ -20,6 +20,7 @@ from kseg.commands.repair.batch_versions import is_cleaned_version
 from kseg.commands.repair.damaged_replicas import DamagedReplica, ReplicaBatch
 from kseg.commands.repair.repair_losses import LostOffsets, UncertainRecords
 from kseg.commands.repair.replica_losses import RecordGaps
+from kseg.findings import joined_ranges
 from kseg.format.record.layout import INT64_MAX
 
 #: Ranges of offsets, both inclusive, in order and apart from each other.
@@ -114,14 +115,9 @@ def _lost_by(replica: DamagedReplica) -> _Ranges:
     losses = [
         loss for loss in (*replica.losses, *replica.found, *replica.left_out) if not isinstance(loss, LostOffsets)
     ]
-    found: list[tuple[int, int]] = []
     offsets = (replica.lost_offsets(loss) for loss in losses if not replica.is_other_history(loss))
-    for low, high in sorted((low, INT64_MAX if high is None else high) for low, high in offsets):
-        if found and low <= found[-1][1] + 1:
-            found[-1] = found[-1][0], max(high, found[-1][1])
-        elif low <= high:
-            found.append((low, high))
-    return found
+    ranges = ((low, INT64_MAX if high is None else high) for low, high in offsets)
+    return joined_ranges((low, high) for low, high in ranges if low <= high)
 
 
 def _last_overlap(ranges: _Ranges, first: int, last: int) -> int:
