@@ -499,6 +499,28 @@ def test_damage_is_skipped_on_demand(direction: str, tmp_path: Path) -> None:
     assert [plain(record) for record in read(target.read_bytes())[1]] == sound
 
 
+@pytest.mark.parametrize("epoch", [-1, 1 << 30])
+def test_only_a_repair_knows_which_leader_epoch_is_right(epoch: int, tmp_path: Path) -> None:
+    """A result with a wrong one could not be replicated. Targets without the epochs of the source can be written."""
+    source, target = tmp_path / "t-0" / NAME, tmp_path / "new"
+    source.parent.mkdir()
+    epochs = [1, 1, epoch, 1, 1]
+    records = [[PlainRecord(2 * n + i, b"k", b"v", NOW) for i in range(2)] for n in range(len(epochs))]
+    batches = [build_batch(each, partition_leader_epoch=one) for each, one in zip(records, epochs, strict=True)]
+    source.write_bytes(b"".join(batches))
+    for codec in ("none", "zstd"):
+        done = run("any-to-v2", "--skip-damaged", "--compression", codec, source.parent, target)
+        assert (done.exit_code, target.exists()) == (2, False)
+        assert "run `kseg repair` first" in done.stderr
+    for n, options in enumerate((["v2-to-v1", "--lossy"], ["any-to-v2", "--for-another-cluster"])):
+        done = run(*options, "--skip-damaged", source.parent, tmp_path / str(n))
+        assert "leader-epoch-regression" in done.stderr or "negative-leader-epoch" in done.stderr
+        assert len(read((tmp_path / str(n) / NAME).read_bytes())[1]) == 10
+    assert invoke("repair", source.parent, tmp_path / "repaired").exit_code == 0
+    assert run("any-to-v2", "--compression", "zstd", tmp_path / "repaired", tmp_path / "after").exit_code == 0
+    assert (tmp_path / "after" / "leader-epoch-checkpoint").read_text().splitlines()[2:] == ["1 0"]
+
+
 @pytest.mark.parametrize("offset", [0, 3, 1 << 40])
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_a_wrong_base_offset_costs_one_entry(offset: int, codec: str, tmp_path: Path) -> None:

@@ -656,8 +656,11 @@ def test_zeros_in_front_of_a_later_segment_are_a_loss(segments: Path) -> None:
     """A lost page looks like one that was never written; only the offsets that the next segment lacks show the loss."""
     log = segments / FIRST
     data = log.read_bytes()
-    log.write_bytes(damage.zero(data, entries(data)[1].at, len(data)))
     reported: list[LostRange] = []
+    log.write_bytes(data + bytes(512))  # a preallocated segment: the next one begins where its records end
+    assert not repair(str(segments), None, RepairPlan(dry_run=True), reported.append).lost
+    assert reported == []
+    log.write_bytes(damage.zero(data, entries(data)[1].at, len(data)))
     assert repair(str(segments), None, RepairPlan(dry_run=True), reported.append).lost
     assert [(what.kind, what.rule, what.position, what.offset, what.last_offset) for what in reported] == [
         ("lost", "zero-tail", 357, 8, 23)]  # fmt: skip

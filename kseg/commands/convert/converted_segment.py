@@ -16,7 +16,7 @@ from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.transcode import Conversion, Transcoder
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import RULES, SERVED, Finding, Severity, Verdict
-from kseg.format.checks.batch_checks import CheckState
+from kseg.format.checks.batch_checks import EPOCH_RULES, CheckState
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment.deep_reader import DeepIterator
@@ -155,6 +155,8 @@ class _DamagePolicy:
     def __init__(self, source: str, plan: ConversionPlan, report: Report) -> None:
         self._source = source
         self._allowed = plan.skip_damaged
+        # Only a repair knows which epoch is right. A wrong one in the result would stop its replication.
+        self._keeps_epochs = not plan.downwards and plan.another_cluster is None
         self._report = report
         self._stop: KsegError | None = None
 
@@ -165,7 +167,9 @@ class _DamagePolicy:
         message = Verdict(self._source, rule.severity, finding).message
         if rule.severity is Severity.FATAL:
             self._stop = UnreadableError(f"{self._source}: {message}")
-        elif rule.name == "claimed-codec" and not _is_converted(finding):
+        elif (rule.name == "claimed-codec" and not _is_converted(finding)) or (
+            self._keeps_epochs and rule.name in EPOCH_RULES
+        ):
             self._stop = DamagedError(f"{self._source}: byte {finding.position}: {message}: run `kseg repair` first")
         elif rule.severity >= Severity.ERROR and not self._allowed and not _is_converted(finding):
             where = f"{self._source}: {rule.name} at byte {finding.position}: {message}"

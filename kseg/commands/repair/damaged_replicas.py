@@ -23,8 +23,8 @@ from kseg.commands.repair.repair_losses import (
     OffsetGap,
     PartlyKeptBatch,
 )
-from kseg.commands.repair.repaired_checkpoints import EPOCH_RULES
 from kseg.commands.repair.repaired_segment import RepairPlan
+from kseg.format.checks.batch_checks import EPOCH_RULES
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
 from kseg.format.record.layout import CONTROL, DELETE_HORIZON, INT64_MAX
 from kseg.format.segment.deep_reader import DeepIterator

@@ -38,10 +38,10 @@ from kseg.commands.repair.repair_losses import (
     message,
     reached,
 )
-from kseg.commands.repair.repaired_checkpoints import EPOCH_RULES, EpochCorrector, EpochEvidence
+from kseg.commands.repair.repaired_checkpoints import EpochCorrector, EpochEvidence
 from kseg.commands.repair.segment_places import SegmentPlace
 from kseg.findings import RULES, Finding, Policy, Severity
-from kseg.format.checks.batch_checks import CheckSettings
+from kseg.format.checks.batch_checks import EPOCH_RULES, CheckSettings
 from kseg.format.record import framing, layout
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.crc import crc32c

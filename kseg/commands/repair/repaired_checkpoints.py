@@ -30,7 +30,6 @@ from kseg.format.storage.source import open_source
 from kseg.format.writer import rewritten_rows
 from kseg.text import count_of
 
-EPOCH_RULES = ("leader-epoch-regression", "negative-leader-epoch")
 _NONE = NO_PARTITION_LEADER_EPOCH
 #: The largest number of consecutive batches whose epochs wait for the next right epoch; 8 bytes each.
 MAX_WAITING = 1 << 20

@@ -20,6 +20,7 @@ from kseg.errors import UsageError
 from kseg.extras.pipeline.pipeline_state import INVENTORY, PipelineState, new_file, read_if_exists
 from kseg.extras.views.planned_transactions import EventCollector, ProducerEvent
 from kseg.findings import SERVED, Severity, do_nothing
+from kseg.format.checks.batch_checks import EPOCH_RULES
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import CONTROL, DELETE_HORIZON, INT64_MAX
@@ -36,7 +37,7 @@ from kseg.results import Settings
 _SAVE_SECONDS = 20
 _TRIES = 3
 #: Errors that cost no row: the records of such a batch are loaded, and none is set aside. ``kseg validate`` lists them.
-_LOADED = SERVED | {"max-timestamp-mismatch", "leader-epoch-regression", "negative-leader-epoch"}
+_LOADED = SERVED | {*EPOCH_RULES, "max-timestamp-mismatch"}
 #: Findings of one rule and segment that are kept.
 _PER_RULE = 1000
 #: Holes of one segment that are kept apart. Later ones become one with the last, so the list never lacks a hole.

@@ -114,6 +114,8 @@ def _finding(rule: str, batches: BatchColumns, row: int, facts: dict[str, Any]) 
     )
 
 
+#: The rules of leader epochs that a broker can't use. No CRC covers them, and the records are valid.
+EPOCH_RULES = ("leader-epoch-regression", "negative-leader-epoch")
 #: A larger step of the leader epoch is probably damage: an epoch is one election of a leader.
 LARGEST_EPOCH_STEP = 1_000_000
 # Seconds of the years 1995 to 2286, read as milliseconds, are January to April 1970. Microseconds are past the year 5000.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from kseg.errors import KsegError
 from kseg.findings import RULES, SERVED, Finding, Report, Severity, Verdict, do_nothing
-from kseg.format.checks.batch_checks import CheckState
+from kseg.format.checks.batch_checks import EPOCH_RULES, CheckState
 from kseg.format.checks.offset_checks import (
     MUST_INCREASE,
     indexed_base_offset,
@@ -258,7 +258,7 @@ def runs_of(chunk: Chunk, target: int, *, copies: bool) -> Iterator[BatchRun]:
 _BATCH_CHECKS = tuple(check for check in BATCH_CHECKS if check.in_conversion)
 _RECORD_CHECKS = tuple(check for check in RECORD_CHECKS if check.in_conversion)
 #: Errors in the header of a batch with valid records: the error is reported, and the batch is converted.
-_KEPT = SERVED | {"leader-epoch-regression", "negative-leader-epoch", "max-timestamp-mismatch"}
+_KEPT = SERVED | {*EPOCH_RULES, "max-timestamp-mismatch"}
 
 
 class SourceChecks:
