@@ -260,3 +260,36 @@ def test_what_was_not_read_is_not_called_missing_or_intact(home: Path, tmp_path:
     finally:
         (tmp_path / "kept").rename(logs[1])
     assert gaps.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["EIO", "EACCES"])
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("leader-epoch-checkpoint", "repair A/orders-0 OUT"),
+        ("leader-epoch-checkpoint", "repair A/orders-0 --dry-run"),
+        ("leader-epoch-checkpoint", "convert any-to-v2 A/orders-0 OUT"),
+        ("leader-epoch-checkpoint", "convert any-to-v2 --compression gzip A/orders-0 OUT"),
+        ("partition.metadata", "repair A/orders-0 OUT"),
+        ("partition.metadata", "convert any-to-v2 A/orders-0 OUT"),
+        ("../log-start-offset-checkpoint", "repair A OUT"),
+        ("../log-start-offset-checkpoint", "lag A"),
+        ("../replication-offset-checkpoint", "lag A"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_read_is_not_taken_for_damaged_or_missing(
+    name: str, line: str, kind: str, home: Path, tmp_path: Path
+) -> None:
+    """Its entries may be all that is known of an epoch without batches, or of deleted records: the exit code is 2."""
+    shutil.copytree(home / "A", tmp_path / "A")
+    shutil.copytree(home / "A" / "orders-0", tmp_path / "A" / "plain-0")  # groups have committed offsets of it
+    path = (tmp_path / "A" / "orders-0" / name).resolve()
+    if name != "partition.metadata":
+        path.write_text("0\n1\nplain 0 5\n" if "offset" in name else "0\n1\n9 999\n")
+    out = tmp_path / "out"
+    assert run(line, tmp_path, out).exit_code == 0
+    with local_faults(path, kind, range(1, 1 << 30)):
+        done = run(line, tmp_path, out)
+    assert done.exit_code == 2, done.output
+    assert str(path) in done.output
+    assert not out.exists()

@@ -92,6 +92,21 @@ def test_the_last_segment_without_permission_is_in_the_preview(home: Path) -> No
             assert "orders-0" in done.stdout, action
 
 
+def test_leader_epochs_that_cannot_be_read_cost_their_partition(home: Path) -> None:
+    """They decide between two replicas: without them, records of a former leader could be loaded."""
+    (home / "other" / "orders-1").mkdir(parents=True)
+    log(home / "other" / "orders-1")
+    path = home / "other" / "orders-1" / "leader-epoch-checkpoint"
+    path.write_text("0\n1\n0 0\n")
+    settings = config(home, source='source", "other')
+    with local_faults(path, "EACCES", range(10**6)):
+        outcome = run_here(settings)
+    assert (outcome.code, outcome.failures) == (2, (f"orders-1: {path}: Permission denied",))
+    assert counts(home) == {0: 24}
+    assert run_here(settings).code == 0
+    assert counts(home) == {0: 24, 1: 24}
+
+
 def test_a_folder_that_cannot_be_listed_costs_its_partition(home: Path) -> None:
     """Also if the folder is a path of the configuration; a folder of a topic that is not loaded costs nothing."""
     folder = home / "source" / "orders-1"

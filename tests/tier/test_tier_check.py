@@ -391,6 +391,13 @@ def test_an_empty_bucket_is_a_wrong_one(tier: Tier) -> None:
     assert f"{tier.bucket}: no segment of tiered storage found, but the metadata has 2 segments" in done.stderr
 
 
+def test_a_damaged_checkpoint_of_a_local_log_is_named(tier: Tier) -> None:
+    """Without it, the lineage of the log is unknown, so a hole can be missing: the check is not complete."""
+    path = tier.logs / "tiered-0" / "leader-epoch-checkpoint"
+    path.write_text("0\n2\n0 0\n")
+    assert [fault.partition(":")[0] for fault in tier.check().faults] == [str(path)]
+
+
 def test_an_object_that_cannot_be_read_is_not_damaged(tier: Tier) -> None:
     """Its content is unknown: it is one line, and the exit code is 2. Segments that are being deleted are not looked at."""
     path = tier.object(10, ".leader_epoch_checkpoint")

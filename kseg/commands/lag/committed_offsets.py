@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import chain
@@ -22,7 +21,7 @@ from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
 from kseg.format.internal_topics.effective_state import Effective, effective, topic_names
 from kseg.format.internal_topics.state import OFFSET_COMMIT, Item, Moment, entity_of
 from kseg.format.log_loader.loaded_files import LeaderEpochCache
-from kseg.format.sidefiles.checkpoints import stored_leader_epochs, walk_offset_checkpoint
+from kseg.format.sidefiles.checkpoints import checkpoint_offsets, stored_leader_epochs
 from kseg.format.sidefiles.log_end import last_valid_batch, log_end_at
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage import file_access
@@ -36,7 +35,7 @@ from kseg.format.storage.naming import (
 )
 from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import local_size, open_source, stamp_of, stored_size
+from kseg.format.storage.source import local_size, stamp_of, stored_size
 
 #: Topic and partition.
 Place = tuple[str, int]
@@ -185,13 +184,10 @@ class LogDirs:
         )
 
     def _checkpoint(self, log_dir: str, name: str) -> dict[Place, int]:
-        """Return the offsets of a checkpoint by partition, none if it cannot be read."""
+        """Return the offsets of a checkpoint by partition, none if a broker rejects it. Raises UnreadableError."""
         path = os.path.join(log_dir, name)
         if path not in self._checkpoints:
-            self._checkpoints[path] = {}
-            with suppress(KsegError), open_source(path, listed=True) as source:
-                entries = walk_offset_checkpoint(source)
-                self._checkpoints[path] = {(entry.topic, entry.partition): entry.offset for _, entry in entries}
+            self._checkpoints[path] = checkpoint_offsets(path)
         return self._checkpoints[path]
 
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from kseg.commands.repair.repair_losses import CorrectedBatch, RepairResult, ReportLine, SegmentRepair
-from kseg.errors import KsegError
-from kseg.findings import Finding
+from kseg.findings import Finding, fail_on_read_error
 from kseg.format.checks.batch_checks import LARGEST_EPOCH_STEP, is_too_high, known_epochs
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT32_MAX, INT64_MIN, NO_PARTITION_LEADER_EPOCH, PARTITION_LEADER_EPOCH_AT
@@ -283,17 +282,19 @@ def write_log_starts(sources: Sequence[Path], target: Path, result: RepairResult
 
 
 def _read(path: Path) -> tuple[dict[_Key, int], bool]:
-    """Return the offsets in the readable lines of a checkpoint, and whether the file exists without an error."""
+    """Return the offsets in the readable lines of a checkpoint, and whether the file exists without an error.
+
+    Raises UnreadableError.
+    """
     found: list[Finding] = []
     offsets: dict[_Key, int] = {}
     if not os.path.isfile(path):
         return {}, False
-    try:
-        with open_source(str(path)) as source:
-            for _, entry in walk_offset_checkpoint(source, found.append):
-                offsets[entry.topic, entry.partition] = entry.offset
-    except KsegError:
-        return offsets, False
+    with open_source(str(path)) as source:
+        for _, entry in walk_offset_checkpoint(source, found.append):
+            offsets[entry.topic, entry.partition] = entry.offset
+    for finding in found:
+        fail_on_read_error(str(path))(finding)
     return offsets, not found and path.stat().st_size > 0
 
 

@@ -22,8 +22,9 @@ from kseg.format.internal_topics.metadata_loading import state_files
 from kseg.format.internal_topics.state import DELETE_STATES, SEGMENT_STATES
 from kseg.format.messages.message_reader import jsonable
 from kseg.format.segment.segment_chunks import chunks_of
-from kseg.format.sidefiles.checkpoints import walk_leader_epochs, walk_offset_checkpoint
+from kseg.format.sidefiles.checkpoints import HARMLESS, walk_leader_epochs, walk_offset_checkpoint
 from kseg.format.sidefiles.metadata_files import topic_id_of
+from kseg.format.sidefiles.side_file_reading import Walk, entries_of
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
     CLUSTER_METADATA,
@@ -34,7 +35,7 @@ from kseg.format.storage.naming import (
     partition_of,
 )
 from kseg.format.storage.segment_files import path_in, walk_folders
-from kseg.format.storage.source import Source, open_source
+from kseg.format.storage.source import open_source
 
 _Entry = TypeVar("_Entry")
 
@@ -246,7 +247,10 @@ class LocalLog:
 
 
 def read_local_logs(log_dirs: Sequence[str], faults: list[str]) -> dict[str, list[LocalLog]]:
-    """Return the replicas in log directories by partition name."""
+    """Return the replicas in log directories by partition name. Damage in their checkpoints is added to the faults.
+
+    Raises UnreadableError.
+    """
     found: dict[str, list[LocalLog]] = {}
     for log_dir in log_dirs:
         starts: dict[str, dict[str, int]] = {}
@@ -257,9 +261,9 @@ def read_local_logs(log_dirs: Sequence[str], faults: list[str]) -> dict[str, lis
                 continue
             home = str(folder.parent)
             if home not in starts:
-                entries = _entries(path_in(home, LOG_STARTS), walk_offset_checkpoint)
+                entries = _entries(path_in(home, LOG_STARTS), walk_offset_checkpoint, faults)
                 starts[home] = {f"{one.topic}-{one.partition}": one.offset for one in entries}
-            epochs = tuple(_entries(str(folder / LEADER_EPOCHS), walk_leader_epochs))
+            epochs = tuple(_entries(str(folder / LEADER_EPOCHS), walk_leader_epochs, faults))
             topic_id = topic_id_of(str(folder))
             log = LocalLog(str(folder), starts[home].get(folder.name), min(bases), epochs, topic_id)
             found.setdefault(folder.name, []).append(log)
@@ -272,12 +276,13 @@ def with_last_start(logs: Sequence[LocalLog]) -> list[LocalLog] | list[None]:
     return [replace(log, log_start=start) for log in logs] or [None]
 
 
-def _entries(path: str, walk: Callable[[Source], Iterator[tuple[int, _Entry]]]) -> list[_Entry]:
-    """Return the entries of a checkpoint that can be read; none without the file."""
-    if not local_files.is_file(path):
+def _entries(path: str, walk: Walk[_Entry], faults: list[str]) -> list[_Entry]:
+    """Return the entries of a checkpoint; none without the file, or if a broker rejects it. Raises UnreadableError."""
+    try:
+        return entries_of(path, walk, HARMLESS) if local_files.is_file(path) else []
+    except ValueError as error:
+        faults.append(f"{path}: {error}")
         return []
-    with open_source(path, listed=True) as source:
-        return [entry for _, entry in walk(source)]
 
 
 def holes(

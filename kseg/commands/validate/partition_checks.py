@@ -22,7 +22,7 @@ from kseg.format.checks.compaction_evidence import CompactionEvidence
 from kseg.format.checks.offset_checks import expected_offset_note
 from kseg.format.record.framing import increment_sequence
 from kseg.format.record.layout import LARGE_JUMP
-from kseg.format.sidefiles.checkpoints import stored_leader_epochs
+from kseg.format.sidefiles.checkpoints import known_leader_epochs
 from kseg.format.sidefiles.indexes import ABORTED_TXN
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
@@ -227,7 +227,7 @@ class PartitionChecks:
         runs = self._history.epochs
         epoch, _, last = runs[-1]
         earlier = runs[-2][0] if len(runs) > 1 else -1
-        known = known_epochs(stored_leader_epochs(self._history.folder) or (), last)
+        known = known_epochs(known_leader_epochs(self._history.folder), last)
         too_high = is_too_high(epoch, earlier, (run[0] for run in facts.epochs[:2]), known)
         return too_high and (bool(known) or facts.first_offset != facts.tail[1])
 

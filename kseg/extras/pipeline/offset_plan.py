@@ -65,8 +65,11 @@ def _without_parts(
         return replace(empty, failure=unread[0])
     unknown = unknown or any(one.settled is not None for one in replicas)
     failure = _is_another(empty, loaded, unknown=unknown)
-    if failure is None and loaded and (found := divergence(replicas, loaded)):
-        failure = found.reason(*place, loaded, config)
+    try:
+        if failure is None and loaded and (found := divergence(replicas, loaded)):
+            failure = found.reason(*place, loaded, config)
+    except UnreadableError as error:
+        failure = str(error)
     return replace(empty, failure=failure)
 
 
@@ -79,7 +82,10 @@ def plan_partition(
 ) -> LoadPlan:
     """Plan the load of a partition. ``checked`` has the results of the ``needed`` segments by path, and can have others."""
     own = {one.path: checked[one.path] for one in needed(replicas, loaded)}
-    segments = list(without_former_leaders(replicas, own).values())
+    try:
+        segments = list(without_former_leaders(replicas, own).values())
+    except UnreadableError as error:
+        return replace(_without_parts(place, replicas, loaded, 0, rules.config, unknown=True), failure=str(error))
     log_end = max((one.next_offset for one in segments), default=0)
     unknown = any(one.unread for one in segments)
     empty = _without_parts(place, replicas, loaded, log_end, rules.config, unknown=unknown)

@@ -169,7 +169,7 @@ def _batches(segment: SegmentFile, position: int) -> Iterator[EpochBatch]:
 
 
 def _stored_epochs(folder: str) -> LeaderEpochCache:
-    """Return the stored leader epochs of a replica's folder."""
+    """Return the stored leader epochs of a replica's folder. Raises UnreadableError."""
     return LeaderEpochCache(stored_leader_epochs(folder) or (), INT64_MAX)
 
 

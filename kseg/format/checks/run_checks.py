@@ -276,7 +276,7 @@ def _stored_epochs(name: str) -> Sequence[tuple[int, int]]:
     """Return the entries of the leader-epoch-checkpoint next to the segment ``name``."""
     if base_offset_of(name) is None or is_url(name):
         return ()
-    return checkpoints.stored_leader_epochs(os.path.dirname(name)) or ()
+    return checkpoints.known_leader_epochs(os.path.dirname(name))
 
 
 def is_cleanly_shut_down(path: str) -> bool:

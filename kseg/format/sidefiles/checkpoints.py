@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from kseg.errors import KsegError, VanishedError
+from kseg.errors import UnreadableError, VanishedError
 from kseg.findings import STARTS, Finding, Report, do_nothing
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.sidefiles.side_file_reading import entries_of, lines
@@ -129,7 +130,7 @@ def checkpoint_offsets(path: str) -> dict[tuple[str, int], int]:
     Raises UnreadableError.
     """
     try:
-        entries = entries_of(path, walk_offset_checkpoint, HARMLESS) if local_files.exists(path) else []
+        entries = entries_of(path, walk_offset_checkpoint, HARMLESS)
     except (VanishedError, ValueError):
         return {}
     return {entry[:2]: entry.offset for entry in entries}
@@ -245,8 +246,18 @@ def _report_negative(at: int, entry: LeaderEpoch | CheckpointOffset, report: Rep
 
 
 def stored_leader_epochs(folder: str | Path) -> list[LeaderEpoch] | None:
-    """Return the entries of a partition's checkpoint; None without a checkpoint that a broker can read."""
+    """Return the entries of a partition's checkpoint; None without one, or if a broker rejects it.
+
+    Raises UnreadableError: the checkpoint exists, and cannot be read.
+    """
     try:
         return entries_of(path_in(str(folder), LEADER_EPOCHS), walk_leader_epochs, HARMLESS)
-    except (KsegError, ValueError):
+    except (VanishedError, ValueError):
         return None
+
+
+def known_leader_epochs(folder: str | Path) -> list[LeaderEpoch]:
+    """Return the entries that can be read, for a check of batches: the file itself is checked elsewhere."""
+    with suppress(UnreadableError):
+        return stored_leader_epochs(folder) or []
+    return []

@@ -20,7 +20,7 @@ from kseg.errors import KsegError, NotASegmentError, UnreadableError
 from kseg.findings import Finding
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles import index_reader
-from kseg.format.sidefiles.checkpoints import checkpoint_offset, stored_leader_epochs
+from kseg.format.sidefiles.checkpoints import checkpoint_offset, known_leader_epochs
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
     HIGH_WATERMARKS,
@@ -49,7 +49,7 @@ def named_ends(log: Path, *, checkpoints: bool = True) -> frozenset[int]:
     except (OSError, UnreadableError):  # the folder cannot be listed
         return frozenset()
     base = base_offset_of(log.name) or 0
-    ends = {entry.start_offset for entry in stored_leader_epochs(log.parent) or ()}
+    ends = {entry.start_offset for entry in known_leader_epochs(log.parent)}
     ends |= {entry.offset + 1 for entry in index_reader.offset_entries(str(log))}
     ends |= {entry.offset + 1 for entry in index_reader.time_entries(str(log))}
     ends |= set(checkpointed(log.parent, _CHECKPOINTS)) if checkpoints else set()

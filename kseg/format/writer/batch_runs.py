@@ -7,8 +7,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kseg.errors import KsegError
-from kseg.findings import RULES, SERVED, Finding, Report, Severity, Verdict, do_nothing
+from kseg.errors import KsegError, LimitError, NotASegmentError
+from kseg.findings import RULES, SERVED, Finding, Report, Severity, Verdict, do_nothing, fail_on_read_error
 from kseg.format.checks.batch_checks import EPOCH_RULES, CheckState
 from kseg.format.checks.offset_checks import (
     MUST_INCREASE,
@@ -297,14 +297,20 @@ class SourceChecks:
 
 
 def side_file_error(path: Path) -> Verdict | None:
-    """Return the first error that ``kseg validate`` finds in a side file, None if there is none."""
+    """Return the first error that ``kseg validate`` finds in a side file, None if there is none. Raises UnreadableError."""
     file = SegmentFile(str(path))
     collector = new_collector(file, Settings())
+    fail = fail_on_read_error(file.path)
+
+    def report(finding: Finding) -> None:
+        fail(finding)
+        collector(finding)
+
     known = registry.recognise(file.path)
-    with suppress(KsegError):
+    with suppress(NotASegmentError, LimitError):
         if known:
             with open_source(file.path) as source:
-                for _ in known.side.walk(source, known.base_offset, collector):
+                for _ in known.side.walk(source, known.base_offset, report):
                     pass
     return next((verdict for verdict in collector.verdicts if verdict.severity >= Severity.ERROR), None)
 
