@@ -1,4 +1,4 @@
-"""The listing of a store: complete, asked once, and an error of one folder is an error of all."""
+"""The listing of a store: complete, asked once, and a folder that cannot be listed is named."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from kseg.format.storage import remote_files
 from kseg.format.storage.file_access import file_access
-from kseg.format.storage.remote_listing import ListedFolders, Stored, folders_below, names_matching
+from kseg.format.storage.remote_listing import Entries, ListedFolders, Stored, folders_below, names_matching
 from kseg.format.storage.segment_files import find_segments
 
 FOLDERS: dict[str, list[tuple[str, int | None]]] = {
@@ -56,29 +56,39 @@ class Folders:
         pass
 
 
+def listing(store: Folders) -> dict[str, Entries]:
+    """Return the entries of the folders that can be listed."""
+    return {folder: found for folder, found in folders_below(store, "b") if not isinstance(found, OSError)}
+
+
 @pytest.mark.parametrize("parallel", [True, False])
 def test_each_folder_is_asked_for_once(parallel: bool) -> None:
     """Also one with an empty object of its own name, as consoles of stores make for folders."""
     store = Folders()
     store.async_impl = parallel
-    found = dict(folders_below(store, "b"))
+    found = listing(store)
     assert store.asked == len(FOLDERS)
     assert found["b"] == {"orders-1": None, "orders-2": None, "readme": Stored(3, "b/readme")}
     assert list(found["b/orders-1"]) == ["0.log", "1.log", "old"]
     assert found["b/orders-1/old"] == {"0.log": Stored(5, "b/orders-1/old/0.log")}
 
 
-def test_a_folder_that_cannot_be_listed_ends_the_listing() -> None:
-    """Rows would be missing without a word."""
-    with pytest.raises(PermissionError):
-        list(folders_below(Folders({"b/orders-2": PermissionError()}), "b"))
+def test_a_folder_that_cannot_be_listed_has_its_error() -> None:
+    """The rights to a prefix can be missing. If the connection fails, so does the listing: rows would be missing."""
+    error = PermissionError()
+    found = dict(folders_below(Folders({"b/orders-2": error}), "b"))
+    assert found.pop("b/orders-2") is error
+    assert found == {folder: entries for folder, entries in listing(Folders()).items() if folder != "b/orders-2"}
+    for folder, reason in (("b", error), ("b/orders-2", ConnectionError()), ("b/orders-2", ValueError())):
+        with pytest.raises(type(reason)):
+            listing(Folders({folder: reason}))
 
 
 def test_a_folder_that_was_deleted_meanwhile_is_empty() -> None:
     """A topic is deleted while its bucket is listed. The folder that was asked for must exist."""
     warnings: list[str] = []
     with file_access(warn=warnings.append):
-        found = dict(folders_below(Folders({"b/orders-2": FileNotFoundError()}, deleted=["b/orders-2"]), "b"))
+        found = listing(Folders({"b/orders-2": FileNotFoundError()}, deleted=["b/orders-2"]))
     assert warnings == ["skipped b/orders-2: it was deleted during the listing"]
     assert found["b/orders-2"] == {}
     assert "0.log" in found["b/orders-1"]
@@ -89,9 +99,9 @@ def test_a_folder_that_was_deleted_meanwhile_is_empty() -> None:
 def test_a_folder_that_is_only_empty_for_a_store_that_fails_is_no_empty_one() -> None:
     """The folder above has it, so it has an object: without one the listing failed, and its segments would be missing."""
     store = Folders({"b/orders-1/old": FileNotFoundError()}, times=1)
-    assert dict(folders_below(store, "b"))["b/orders-1/old"] == {"0.log": Stored(5, "b/orders-1/old/0.log")}
-    with pytest.raises(OSError, match=r"b/orders-1/old: the folder above lists it, but it was not found"):
-        list(folders_below(Folders({"b/orders-1/old": FileNotFoundError()}), "b"))
+    assert listing(store)["b/orders-1/old"] == {"0.log": Stored(5, "b/orders-1/old/0.log")}
+    found = dict(folders_below(Folders({"b/orders-1/old": FileNotFoundError()}), "b"))
+    assert str(found["b/orders-1/old"]) == "b/orders-1/old: the folder above lists it, but it was not found"
 
 
 def test_a_pattern_of_two_levels_says_that_a_folder_cannot_be_listed() -> None:
@@ -106,14 +116,14 @@ def test_a_pattern_of_two_levels_says_that_a_folder_cannot_be_listed() -> None:
 def test_links_to_files_further_below_are_in_their_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     """The index page of an HTTP server can have them."""
     monkeypatch.setitem(FOLDERS, "b/orders-2", [("b/orders-2/0.log", 1), ("b/orders-2/more/9.log", 2)])
-    found = dict(folders_below(Folders(), "b"))
+    found = listing(Folders())
     assert found["b/orders-2/more"] == {"9.log": Stored(2, "b/orders-2/more/9.log")}
 
 
 def test_a_folder_with_an_empty_name_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     """``b//0.log``: S3 lists it as a folder with the name of its parent."""
     monkeypatch.setitem(FOLDERS, "b/orders-1", [("b/orders-1/", None), ("b/orders-1/1.log", 9)])
-    found = dict(folders_below(Folders(), "b"))
+    found = listing(Folders())
     assert found["b/orders-1/"] == {"0.log": Stored(8, "b/orders-1//0.log")}
     assert found["b/orders-1"] == {"1.log": Stored(9, "b/orders-1/1.log")}
     assert "0.log" in found["b/orders-1/old"]
@@ -124,7 +134,7 @@ def test_an_empty_object_hides_no_segment(monkeypatch: pytest.MonkeyPatch) -> No
     for names in (("b/orders-2/0.log", "b/orders-2/0.log/"), ("b/orders-2/0.log/", "b/orders-2/0.log")):
         monkeypatch.setitem(FOLDERS, "b/orders-2", [(name, None if name[-1] == "/" else 1) for name in names])
         monkeypatch.setitem(FOLDERS, "b/orders-2/0.log/", [("b/orders-2/0.log", 1)])
-        assert dict(folders_below(Folders(), "b"))["b/orders-2"] == {"0.log": Stored(1, "b/orders-2/0.log")}
+        assert listing(Folders())["b/orders-2"] == {"0.log": Stored(1, "b/orders-2/0.log")}
 
 
 def test_a_listing_takes_little_memory() -> None:

@@ -282,6 +282,40 @@ def test_an_object_without_a_suffix_is_no_folder(server: S3Server) -> None:
     assert invoke("validate", "s3://backup/plain/other").stderr.splitlines()[-1].endswith("No such file or directory")
 
 
+@pytest.mark.parametrize("page", ["", "continuation-token"])
+def test_a_prefix_that_cannot_be_listed_costs_its_partition(
+    server: S3Server, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a folder of a disk: the line names the prefix, and the others are read. The first page of one is not all of it."""
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "3")
+    url = server.put_folder(SOURCE, "rights/orders-0").rpartition("/")[0]
+    for number in (1, 2):
+        server.put_folder(SOURCE, f"rights/orders-{number}")
+    count = "select count(*) n from records"
+    commands = {
+        "validate": ["validate", "--format", "jsonl", url],
+        "dump": ["dump", "--shallow", "--format", "jsonl", url],
+        "transactions": ["transactions", url],
+        "sql": ["sql", "--format", "jsonl", count, url],
+    }
+    server.fault, server.unlisted = "denied", ("list-type", "prefix=rights/orders-1/", page)
+    try:
+        done = {name: invoke(*command) for name, command in commands.items()}
+    finally:
+        server.fault, server.unlisted = "throttled", ()
+    for name, one in done.items():
+        assert (one.exit_code, f"kseg: {url}/orders-1: Access Denied" in one.stderr.splitlines()) == (2, True), (
+            name,
+            one,
+        )
+    whole = json.loads(kseg("validate", "--format", "jsonl", SOURCE).stdout.splitlines()[-1])
+    assert json.loads(done["validate"].stdout.splitlines()[-1])["records"] == 2 * whole["records"] > 0
+    assert {json.loads(line)["file"].split("/")[-2] for line in done["dump"].stdout.splitlines()} == {
+        "orders-0",
+        "orders-2",
+    }
+
+
 @pytest.mark.parametrize("fault", ["denied", "missing", "empty", "page of a proxy", "throttled"])
 def test_an_object_that_cannot_be_read_is_no_finding(server: S3Server, fault: str) -> None:
     """A log and an index are alike: unread, with the reason, and a broker's disk is not to be checked."""

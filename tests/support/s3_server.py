@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 from urllib.request import Request, urlopen
 
 import pytest
@@ -36,7 +37,8 @@ FAULTS: dict[str, tuple[str, bytes | None]] = {
 class S3Server:
     """The requests for objects and their answers.
 
-    ``fails`` decides by method and path which requests fail, and ``fault`` how: one of FAULTS.
+    ``fails`` decides by method and path which requests fail, and ``fault`` how: one of FAULTS. So do listings whose query
+    has all texts of ``unlisted``.
     """
 
     def __init__(self) -> None:
@@ -45,12 +47,14 @@ class S3Server:
         self.requests: list[tuple[str, str]] = []
         self.fault = "throttled"
         self.fails: Callable[[str, str], bool] = lambda method, path: False
+        self.unlisted: tuple[str, ...] = ()
         self._application = DomainDispatcherApplication(create_backend_app)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         self.requests.append((method, path))
-        if self.fails(method, path):
+        query = unquote(environ.get("QUERY_STRING", ""))
+        if self.fails(method, path) or (self.unlisted and all(text in query for text in self.unlisted)):
             line, body = FAULTS[self.fault]
             if body is None:
                 environ.pop("HTTP_RANGE", None)

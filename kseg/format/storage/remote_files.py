@@ -10,7 +10,7 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -27,6 +27,7 @@ from kseg.format.storage.remote_listing import (
     is_folder,
     is_object_store,
     names_matching,
+    reason,
     stored_of,
 )
 
@@ -181,6 +182,8 @@ def stored_at(url: str, *, again: bool = False) -> Stored:
     """Return size and tag of a file: those of the listing, unless ``again``. Raises VanishedError and UnreadableError."""
     if (member := _decoded(url)) is not None:
         return Stored(member.chunks.size, stored_at(member.path, again=again).tag)
+    if why := _folders.failed.get(url):
+        raise UnreadableError(f"{url}: {why}")
     known = not again and _is_known(url)
     found = listed(url) if known else None
     if found is None:
@@ -212,11 +215,14 @@ def open_file(url: str, *, again: bool = True) -> RemoteFile | DecodedFile:
         return RemoteFile(url, file, size)
 
 
-def walk(url: str, *, decoded: bool = True) -> Iterator[tuple[str, list[str]]] | None:
+def walk(
+    url: str, unlisted: Callable[[str], object], *, decoded: bool = True
+) -> Iterator[tuple[str, list[str]]] | None:
     """Return a folder and all folders below it, each with its sorted file names; None if the URL is not a folder.
 
-    The listing is complete, and kept: later calls about these files and folders need no request. With ``decoded``, a
-    folder with objects that a plugin transforms is their decoded view.
+    The listing is complete but for folders below with which ``unlisted`` is called: opening one fails with the reason. It
+    is kept: later calls about these files and folders need no request. With ``decoded``, a folder with objects that a
+    plugin transforms is their decoded view.
     """
     forget(url)
     for name in OF_LOG_DIRS:
@@ -232,6 +238,10 @@ def walk(url: str, *, decoded: bool = True) -> Iterator[tuple[str, list[str]]] |
                 return None
             for below, entries in folders_below(filesystem, path):
                 folder = filesystem.unstrip_protocol(below).rstrip("/")
+                if isinstance(entries, OSError):
+                    _folders.failed[folder] = reason(entries, folder)
+                    unlisted(folder)
+                    continue
                 _folders[folder] = {**_folders[folder], **entries} if folder in found else entries
                 found.add(folder)
             if at_once and not any(_folders[folder] for folder in found) and not is_folder(filesystem.info(path)):
@@ -311,18 +321,6 @@ def _kind(entry: Any) -> str:
 def _status(size: int | None, *, folder: bool = False) -> os.stat_result:
     kind = stat.S_IFDIR if folder else stat.S_IFIFO if size is None else stat.S_IFREG
     return os.stat_result((kind | 0o444, 0, 0, 0, 0, 0, size or 0, 0, 0, 0))
-
-
-def reason(error: Exception, url: str) -> str:
-    """Return the reason of an error of a remote file system as one line, with class and cause if the text lacks them."""
-    text = " ".join((getattr(error, "strerror", None) or str(error)).split())
-    if text and text not in url:
-        return text
-    cause = error.__cause__ or error.__context__
-    if cause is None and isinstance(error, FileNotFoundError):
-        return os.strerror(errno.ENOENT)
-    why = [" ".join(str(cause).split()) or type(cause).__name__] if cause else []
-    return ": ".join(why if isinstance(error, FileNotFoundError) else [type(error).__name__, *why])
 
 
 def filesystem_of(url: str) -> tuple[Any, str]:

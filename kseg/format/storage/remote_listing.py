@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import marshal
+import os
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,10 +52,14 @@ Entries = Mapping[str, Stored | None]
 
 
 class ListedFolders:
-    """Folders that were listed completely, by URL. An object takes about 35 bytes: a bucket can have millions."""
+    """Folders that were listed completely, by URL. An object takes about 35 bytes: a bucket can have millions.
+
+    ``failed`` has the reason for each folder that could not be listed.
+    """
 
     def __init__(self) -> None:
         self._packed: dict[str, bytes] = {}
+        self.failed: dict[str, str] = {}
 
     def __contains__(self, folder: str) -> bool:
         return folder in self._packed
@@ -66,6 +72,7 @@ class ListedFolders:
 
     def __setitem__(self, folder: str, entries: Entries) -> None:
         rows = [(name, stored and tuple(stored)) for name, stored in entries.items()]
+        self.failed.pop(folder, None)
         self._packed[folder] = zlib.compress(marshal.dumps(rows), 1)
 
     def get(self, folder: str) -> Entries | None:
@@ -79,8 +86,9 @@ class ListedFolders:
 
     def forget(self, below: str) -> None:
         """Forget the folders whose URLs, with a slash, begin with ``below``."""
-        for folder in [folder for folder in self._packed if f"{folder}/".startswith(below)]:
-            del self._packed[folder]
+        for known in (self._packed, self.failed):
+            for folder in [folder for folder in known if f"{folder}/".startswith(below)]:
+                del known[folder]
 
 
 @lru_cache(maxsize=16)
@@ -101,10 +109,12 @@ def entries_of(filesystem: Any, path: str) -> Entries:
         return {}
 
 
-def folders_below(filesystem: Any, path: str) -> Iterator[tuple[str, Entries]]:
+def folders_below(filesystem: Any, path: str) -> Iterator[tuple[str, Entries | OSError]]:
     """Yield a folder and all folders below it, each with its entries. Raises the errors of the file system.
 
-    A folder that was deleted since the folder above was listed has no entries, and is reported as a warning.
+    A folder below it has an error instead if the store answers with one: rights can be those of a prefix. A connection that
+    fails is an error of all. A folder that was deleted since the folder above was listed has no entries, and is reported as
+    a warning.
     The file system keeps no listing. Its own search for all files would return all of them at once, a kilobyte for each.
     """
     waiting = deque([path])
@@ -113,7 +123,10 @@ def folders_below(filesystem: Any, path: str) -> Iterator[tuple[str, Entries]]:
     with ThreadPoolExecutor(threads) as pool:
         while waiting:
             some = [waiting.popleft() for _ in range(min(threads, len(waiting)))]
-            for folder, found in zip(some, pool.map(partial(_listed, filesystem, path), some), strict=True):
+            for folder, found in zip(some, pool.map(partial(_listed_or_error, filesystem, path), some), strict=True):
+                if isinstance(found, OSError):
+                    yield folder, found
+                    continue
                 if found is None:
                     file_access.current().warn(f"skipped {folder}: it was deleted during the listing")
                     found = []
@@ -142,6 +155,16 @@ def names_matching(filesystem: Any, pattern: str) -> list[str]:
             if (at == len(parts) or is_folder(info)) and fnmatchcase(info["name"].rstrip("/").rpartition("/")[2], part)
         ]
     return found
+
+
+def _listed_or_error(filesystem: Any, root: str, folder: str) -> list[Any] | OSError | None:
+    """Return what ``_listed`` returns, or the error of a folder below the root that is not one of the connection."""
+    try:
+        return _listed(filesystem, root, folder)
+    except OSError as error:
+        if folder == root or isinstance(error, (ConnectionError, TimeoutError)):
+            raise
+        return error
 
 
 def _listed(filesystem: Any, root: str, folder: str) -> list[Any] | None:
@@ -195,3 +218,15 @@ def _by_folder(listed: str, found: Iterable[Mapping[str, Any]]) -> Iterator[tupl
             folders.setdefault(folder, {}).setdefault(name, None)
     for folder, entries in folders.items():
         yield folder, dict(sorted(entries.items()))
+
+
+def reason(error: Exception, url: str) -> str:
+    """Return the reason of an error of a remote file system as one line, with class and cause if the text lacks them."""
+    text = " ".join((getattr(error, "strerror", None) or str(error)).split())
+    if text and text not in url:
+        return text
+    cause = error.__cause__ or error.__context__
+    if cause is None and isinstance(error, FileNotFoundError):
+        return os.strerror(errno.ENOENT)
+    why = [" ".join(str(cause).split()) or type(cause).__name__] if cause else []
+    return ": ".join(why if isinstance(error, FileNotFoundError) else [type(error).__name__, *why])

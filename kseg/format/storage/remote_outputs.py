@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.format.storage import interrupts, local_files, remote_files
+from kseg.format.storage import interrupts, local_files, remote_files, remote_listing
 from kseg.format.storage.naming import is_log
 
 _BLOCK = 1 << 20
@@ -49,7 +49,9 @@ class Upload(io.RawIOBase):
         except Exception as error:
             if self._new and _is_precondition(error):
                 raise exists(self.url) from error
-            raise KsegError(f"{self.url}: {remote_files.reason(error, self.url)}; nothing was written there") from error
+            raise KsegError(
+                f"{self.url}: {remote_listing.reason(error, self.url)}; nothing was written there"
+            ) from error
 
     def writable(self) -> bool:
         return True

@@ -163,7 +163,7 @@ def folders_at(
     """
     if is_url(path):
         if not is_file_url(path):
-            return remote_files.walk(path, decoded=decoded)
+            return remote_files.walk(path, unlisted, decoded=decoded)
         remote_files.forget(path.rpartition("/")[0])  # an earlier listing: the files next to it can be others now
         return None
     if not is_folder(path):
