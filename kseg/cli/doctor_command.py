@@ -26,7 +26,7 @@ from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
 from kseg.commands.transactions import end_without_transactions, items_of
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate_ranges import validate_files
-from kseg.errors import KsegError, UnreadableError, VanishedError
+from kseg.errors import KsegError, UnreadableError
 from kseg.extras.html.collected import Collected
 from kseg.extras.html.command_pages import recovery_sections, stats_sections, transaction_sections
 from kseg.extras.html.page import PageSection
@@ -37,7 +37,7 @@ from kseg.format.log_loader.log_dir_start import has_metadata_log, owner_of
 from kseg.format.log_loader.plan import MARK_FORGOTTEN, LogDirPlan, PartitionPlan
 from kseg.format.log_loader.recovery_plan import BrokerStart
 from kseg.format.log_loader.start_harm import harm_of, is_affected
-from kseg.format.storage import local_files
+from kseg.format.storage import file_access, local_files
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import entries
 from kseg.format.storage.naming import METADATA_FOLDER, base_offset_of, is_url, leftover_of
@@ -186,6 +186,8 @@ class _DoctorRun:
         for result in chain(self.unreadable, found):
             self.found.total.add(result.summary)
             self.found.damaged.add(result)
+            if result.vanished:
+                file_access.current().deleted(result.file)
             if result.unread:
                 fail_after(result.unread)
             yield result
@@ -232,7 +234,7 @@ class _DoctorRun:
                 yield item
 
         def unread(error: KsegError) -> None:
-            if isinstance(error, UnreadableError) and not isinstance(error, VanishedError):
+            if isinstance(error, UnreadableError):
                 self.unread[str(error)] = None
 
         found = items_of(self.segments, now, self.asked.max_age, do_nothing, unread, self.ends)

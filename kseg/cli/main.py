@@ -213,8 +213,12 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             # Each warning once: some commands list a folder twice.
-            with interrupts.raised(), file_access(warn=cache(lambda line: note_after(f"warning: {line}"))):
-                return self._unless_unknown(ctx, super().invoke(ctx))
+            warn, deleted = cache(lambda line: note_after(f"warning: {line}")), set[str]()
+            with interrupts.raised(), file_access(warn=warn, deleted=deleted.add):
+                code = self._unless_unknown(ctx, super().invoke(ctx))
+            if deleted:
+                note(f"a broker deleted {text.count_of(len(deleted), 'file')} before kseg could read them")
+            return code
         except BrokenPipeError:
             # The reader exited early (head, less). Click would exit with 1.
             redirect_to_null(sys.stdout)

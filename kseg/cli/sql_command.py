@@ -33,7 +33,7 @@ from kseg.format.internal_topics.decode import BY_FOLDER
 from kseg.format.record.layout import READ_UNCOMMITTED
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import is_url
-from kseg.format.storage.segment_files import SegmentFile, find_segments, without_unused
+from kseg.format.storage.segment_files import SegmentFile, find_segments, unless_deleted, without_unused
 from kseg.format.storage.source import STDIN
 from kseg.report import sql_report as results
 from kseg.report.formats import SQL, destination, write
@@ -134,7 +134,7 @@ def _read(file: str) -> str:
 
 def _scans(given: SqlOptions, statement: str, paths: list[str], outcome: _Outcome) -> dict[str, scan.Scan]:
     """Return the tables. Raises UnreadableError for a path without files for a named one, UsageError for stdin."""
-    notices = split_rows.Notices(outcome.finding, outcome.unread, outcome.encoded.add)
+    notices = split_rows.Notices(outcome.finding, outcome.unread, outcome.encoded.add, unless_deleted)
     settings, decoder = given.decoding, None
     if settings:  # names and sources that are wrong end the run here
         settings, decoder = record_decoder.typed_decoder(settings, lambda: planning.topics_in(paths))

@@ -24,7 +24,7 @@ from kseg.extras.views import whole_files
 from kseg.findings import Policy, Severity, do_nothing, parse_severity
 from kseg.format.segment.framed_files import framed_files
 from kseg.format.sidefiles import registry
-from kseg.format.storage import process_pool
+from kseg.format.storage import file_access, process_pool
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import SegmentFile, as_decoded, is_folder, once_each, total_size
@@ -116,14 +116,14 @@ def validate(asked: ValidateOptions) -> int:
     cache_path, tables = asked.cache, asked.inventory
     common.check_outputs()
     total = Summary()
-    vanished, omitted, failed = 0, 0, False
+    omitted, failed = 0, False
     files, unreadable = (framed_files(asked.paths, asked.framings), []) if asked.framings else files_of(asked.paths)
 
     reports = _Reports(asked)
     settings = reports.settings(settings)
 
     def results(progress: Progress) -> Iterator[FileResult]:
-        nonlocal failed, omitted, vanished
+        nonlocal failed, omitted
         if tables is not None:
             found = whole_files.with_inventory(pool, files, settings, Path(tables))
         else:
@@ -139,7 +139,8 @@ def validate(asked: ValidateOptions) -> int:
         for result in chain(unreadable, found):
             progress(index_bytes.pop(result.file, 0))
             total.add(result.summary)
-            vanished += result.vanished
+            if result.vanished:
+                file_access.current().deleted(result.file)
             if asked.format in _SILENT:
                 omitted += sum(count for _, count in wording.omitted_findings(result))
             if result.unread:
@@ -160,8 +161,6 @@ def validate(asked: ValidateOptions) -> int:
     if state:
         reused = f"{state.reused:,} of {count_of(len(files), 'file')}"
         note(f"{reused} unchanged since the last run: their results are from {cache_path}")
-    if vanished:
-        note(f"a broker deleted {count_of(vanished, 'file')} before kseg could read them")
     if omitted:
         note(f"{count_of(omitted, 'more finding')} not listed: --limit N lists more per rule and file")
     if failed:

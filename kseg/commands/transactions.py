@@ -39,7 +39,7 @@ from kseg.format.storage.naming import (
     partition_of,
     producer_snapshot_offset,
 )
-from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile, UnlessDeleted, unless_deleted
 from kseg.format.storage.source import open_source
 from kseg.results import FileResult
 from kseg.text import shell_word
@@ -164,15 +164,17 @@ def items_of(
     report: ReportFinding,
     unread: ReportUnread,
     ends: Mapping[str, int] = MappingProxyType({}),
+    unless_deleted: UnlessDeleted = unless_deleted,
 ) -> Iterator[Transaction | PartitionTransactions]:
     """Yield the ended transactions of each partition in the order of their ends, then the open ones, then its state.
 
     ``files`` are the segments in offset order, ``now`` is in epoch milliseconds, ``max_age`` in seconds. Segments with one
     of the ``ends`` by path (``end_without_transactions``) are not read. If no segment of a partition can be read, it is left
-    out.
+    out. Segments for which ``unless_deleted`` returns None are not missing: the log begins after them.
     """
     for folder, of_partition in groupby(files, key=lambda file: os.path.dirname(file.path)):
-        yield from _TransactionTracker(folder or ".", now, max_age * 1000, report, unread).read(of_partition, ends)
+        tracker = _TransactionTracker(folder or ".", now, max_age * 1000, report, unread)
+        yield from tracker.read(of_partition, ends, unless_deleted)
 
 
 class _TransactionTracker:
@@ -206,7 +208,7 @@ class _TransactionTracker:
         self._path = ""
 
     def read(
-        self, files: Iterable[SegmentFile], ends: Mapping[str, int]
+        self, files: Iterable[SegmentFile], ends: Mapping[str, int], unless_deleted: UnlessDeleted
     ) -> Iterator[Transaction | PartitionTransactions]:
         """Yield the transactions and the state of the partition."""
         readable, unread_segments = False, 0
@@ -220,8 +222,11 @@ class _TransactionTracker:
                 readable = True
             except KsegError as error:
                 self._lose()
-                unread_segments += 1
-                self._unread(error)
+                if reported := unless_deleted(error, file):
+                    unread_segments += 1
+                    self._unread(reported)
+                elif not readable:  # the log begins with the next segment
+                    self._begun, self._end, self._open = False, None, {}
         if not unread_segments:
             self._load_newest_snapshot()
         if self._unlisted:

@@ -29,7 +29,8 @@ from kseg.format.sidefiles.last_stable_offset import stable_offset
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
 from kseg.format.storage import remote_files
 from kseg.format.storage.naming import is_snapshot, is_url, partition_of
-from kseg.format.storage.segment_files import SegmentFile, is_at_rest
+from kseg.format.storage.resting_logs import is_at_rest
+from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import stamp_of, stored_size
 from kseg.spark.options import Options
 from kseg.text import inclusive_range

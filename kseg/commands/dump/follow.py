@@ -21,7 +21,8 @@ from kseg.format.segment.segment_reader import batch_at, read_range
 from kseg.format.sidefiles.log_end import LogEnd, last_valid_batch
 from kseg.format.storage.interrupts import Interrupted, settled
 from kseg.format.storage.naming import base_offset_of, is_snapshot, leftover_of
-from kseg.format.storage.segment_files import SegmentFile, find_segments, is_at_rest, once_each
+from kseg.format.storage.resting_logs import is_at_rest
+from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each
 from kseg.format.storage.source import Stamp, local_size, stamp_of
 
 #: Seconds between two polls.

@@ -14,6 +14,7 @@ from kseg.commands.stats.counted_file import SegmentStats, segment_stats
 from kseg.commands.stats.totals import Stats
 from kseg.findings import do_nothing
 from kseg.format.segment.several_processes import Job, parts_of_files
+from kseg.format.storage import file_access
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import partition_of
 from kseg.format.storage.segment_files import SegmentFile, size_of
@@ -35,7 +36,9 @@ def stats_of(
         for _, parts in by_file:
             for part, counted in parts:
                 progress(counted.stats.sums["file_bytes"] if part else 0)
-                if not counted.result.vanished:
+                if counted.result.vanished:
+                    file_access.current().deleted(counted.result.file)
+                else:
                     yield counted
 
 

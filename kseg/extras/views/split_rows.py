@@ -29,7 +29,7 @@ from kseg.format.segment.transaction_events import drop_control_batches
 from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage import remote_files
 from kseg.format.storage.naming import is_url
-from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile, UnlessDeleted
 from kseg.format.storage.source import check_same, open_source, open_split
 from kseg.report.arrow_rows import gathered_rows
 from kseg.report.arrow_table import BATCH_ROWS, ColumnPlace, batch_rows, from_rows, pa, pc
@@ -46,15 +46,22 @@ def fail_unread(error: KsegError) -> None:
         raise error
 
 
+def as_error(error: KsegError, _: SegmentFile | None) -> KsegError:
+    """Return the error: rows that were planned would be missing."""
+    return error
+
+
 @dataclass(frozen=True, slots=True)
 class Notices:
     """Receives each finding with its file, and the error of each file that cannot be read. If ``unread`` returns, the read
-    continues with the next file. ``encoded`` receives the names of text columns in which bytes are base64.
+    continues with the next file. ``encoded`` receives the names of text columns in which bytes are base64. ``deleted``
+    returns the error to report of a file, None to leave it out: ``unless_deleted``, otherwise each error.
     """
 
     finding: Callable[[SegmentFile, Finding], object] = do_nothing
     unread: Callable[[KsegError], object] = fail_unread
     encoded: Callable[[str], object] = do_nothing
+    deleted: UnlessDeleted = as_error
 
 
 NO_NOTICES = Notices()
@@ -112,11 +119,16 @@ def damage_line(file: str, row: schema.Row) -> str:
     return f"{file}: {rule}{place}: {message}"
 
 
-def report_unread(task: Task, error: KsegError) -> None:
-    """Report a file that cannot be read. Raises Damaged in failfast mode if its bytes are not those of a log."""
+def report_unread(task: Task, error: KsegError, file: SegmentFile | None = None) -> KsegError | None:
+    """Report a file that cannot be read, and return the error; None if the file is left out.
+
+    Raises Damaged in failfast mode if its bytes are not those of a log.
+    """
     if isinstance(error, NotASegmentError) and task.request.mode == "failfast":
         raise Damaged(str(error))
-    task.notices.unread(error)
+    if reported := task.notices.deleted(error, file):
+        task.notices.unread(reported)
+    return reported
 
 
 class DamagePolicy:
@@ -155,9 +167,9 @@ class DamagePolicy:
 
     def add_error(self, error: KsegError) -> None:
         """Add the reason why the file cannot be read to its end: it is damage only if the bytes are not those of a log."""
-        report_unread(self._task, error)
-        self.unread = True
-        self._keep(UNREAD + str(error))
+        if reported := report_unread(self._task, error, self._piece.file):
+            self.unread = True
+            self._keep(UNREAD + str(reported))
 
     def _keep(self, what: str, position: int | None = None, offset: int | None = None) -> None:
         if keeps_damage(self._task):

@@ -21,7 +21,7 @@ from kseg.commands.transactions import MAX_TRANSACTION_MS, Transaction, items_of
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate import validate_segment
 from kseg.commands.validate.validate_ranges import validate_files
-from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
+from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError, VanishedError
 from kseg.extras.serialization.schemas_topic import TOPIC, RegistryState, applied_records
 from kseg.extras.views.planned_transactions import MOST_EVENTS, EventCollector
 from kseg.extras.views.split_rows import Damaged, DamagePolicy, Task, damage_line, keeps_damage, report_unread
@@ -232,8 +232,8 @@ def read_segments(task: Task, split: Split) -> Iterator[Row]:
     settings = Settings(verify_crc=task.request.verify_crc, max_per_rule=1)
     for piece in split:
         result, row = result_and_row(piece.file, piece.file.size, settings)
-        _report_unread(task, result)
-        yield row
+        if _report_unread(task, result) or not result.vanished:
+            yield row
 
 
 def read_transactions(task: Task, split: Split) -> Iterator[Row]:
@@ -254,7 +254,9 @@ def read_transactions(task: Task, split: Split) -> Iterator[Row]:
 
     for folder, pieces in groupby(split, key=lambda piece: os.path.dirname(piece.file.path)):
         files = (piece.file for piece in pieces)
-        for item in items_of(files, now, MAX_TRANSACTION_MS // 1000, report, unread):
+        for item in items_of(
+            files, now, MAX_TRANSACTION_MS // 1000, report, unread, unless_deleted=task.notices.deleted
+        ):
             if isinstance(item, Transaction):
                 yield asdict(item)
         yield from ({"folder": folder, "damage": UNREAD + reason} for reason in unreadable)
@@ -265,11 +267,12 @@ def read_transactions(task: Task, split: Split) -> Iterator[Row]:
             yield {"folder": folder, "damage": damage_line(name, row)}
 
 
-def _report_unread(task: Task, result: FileResult) -> None:
+def _report_unread(task: Task, result: FileResult) -> KsegError | None:
+    file = SegmentFile(result.file, listed=True)
     if result.read_error:
-        report_unread(task, UnreadableError(result.read_error))
-    elif result.unread:
-        report_unread(task, NotASegmentError(result.unread))
+        kind = VanishedError if result.vanished else UnreadableError
+        return report_unread(task, kind(result.read_error), file)
+    return report_unread(task, NotASegmentError(result.unread), file) if result.unread else None
 
 
 def read_groups(task: Task, split: Split) -> Iterator[Row]:

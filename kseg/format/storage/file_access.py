@@ -1,4 +1,4 @@
-"""How files are read: the rate limit, for runs next to a broker that needs the disks, and the function that gets warnings.
+"""How files are read: the rate limit, for runs next to a broker that needs the disks, and the functions that get warnings.
 
 Each thread and each asyncio task has its own. Without ``file_access`` there are no limits, and warnings are dropped.
 The callback for progress is passed as an argument.
@@ -69,10 +69,12 @@ class FileAccess(NamedTuple):
 
     limit: RateLimit
     warn: Callable[[str], object]
+    deleted: Callable[[str], object]
     keys: tuple[str, ...] = ()
 
 
-_UNLIMITED = FileAccess(RateLimit(None), lambda line: None)  # findings.do_nothing would load the rules for --version
+# findings.do_nothing would load the rules for --version.
+_UNLIMITED = FileAccess(RateLimit(None), lambda line: None, lambda path: None)
 _access: ContextVar[FileAccess] = ContextVar("file_access", default=_UNLIMITED)
 #: Return how files are read now.
 current = _access.get
@@ -80,14 +82,19 @@ current = _access.get
 
 @contextmanager
 def file_access(
-    *, max_rate: float | None = None, warn: Callable[[str], object] | None = None, keys: tuple[str, ...] = ()
+    *,
+    max_rate: float | None = None,
+    warn: Callable[[str], object] | None = None,
+    deleted: Callable[[str], object] | None = None,
+    keys: tuple[str, ...] = (),
 ) -> Iterator[None]:
     """Set how files are read in this block, by this thread or asyncio task and by the processes that it starts.
 
     ``max_rate`` is the maximum number of bytes per second, over all files that are opened in the block. ``warn`` is called
     with a line about files that are skipped because they are FIFOs, sockets or devices, and about parts of objects that
-    cannot be decoded. ``keys`` are paths of private keys (PEM) for encrypted objects in tiered storage. None and () keep the
-    current value.
+    cannot be decoded. ``deleted`` is called in this process, at least once, with the path of each file that is left out
+    because a broker deleted it after it was listed. ``keys`` are paths of private keys (PEM) for encrypted objects in tiered
+    storage. None and () keep the current value.
 
     Raises UsageError for a rate that is not a number of at least 1.
     """
@@ -95,7 +102,10 @@ def file_access(
         raise UsageError(f"max_rate {max_rate!r}: expected bytes per second, 1 or more")
     before = current()
     here = FileAccess(
-        before.limit if max_rate is None else RateLimit(max_rate), warn or before.warn, keys or before.keys
+        before.limit if max_rate is None else RateLimit(max_rate),
+        warn or before.warn,
+        deleted or before.deleted,
+        keys or before.keys,
     )
     _access.set(here)
     try:

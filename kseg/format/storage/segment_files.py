@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
@@ -31,7 +30,7 @@ from kseg.format.storage.naming import (
     partition_of,
     tiered_view,
 )
-from kseg.format.storage.source import LATELY, STDIN, Stamp, local_size, open_source, stamp_of, stored_size
+from kseg.format.storage.source import STDIN, Stamp, local_size, open_source, stamp_of, stored_size
 from kseg.text import count_of
 
 
@@ -353,9 +352,14 @@ def in_order(files: Iterable[SegmentFile]) -> list[SegmentFile]:
     return [replace(file, end_offset=end or INT64_MAX) for file, end in zip(ordered, ends, strict=True)]
 
 
+#: ``unless_deleted``, or a function that returns each error.
+UnlessDeleted = Callable[[KsegError, SegmentFile | None], KsegError | None]
+
+
 def unless_deleted(error: KsegError, file: SegmentFile | None) -> KsegError | None:
     """Return what to report of an error of opening a segment: None if a broker deleted it since it was listed.
 
+    Such a segment is left out, and passed to ``deleted`` of the file access.
     Retention deletes the oldest segments of a log, and the deletion of a topic all. The log cleaner merges later ones into
     an older one, and a follower truncates the newest: who has read the older ones in their former state lacks records.
     """
@@ -364,36 +368,14 @@ def unless_deleted(error: KsegError, file: SegmentFile | None) -> KsegError | No
     folder, name = os.path.split(file.path)
     try:
         older = [other for other in local_files.names_in(folder) if is_log(name) and is_log(other) and other < name]
-        if not older:
-            return None
-        open_source(path_in(folder, max(older)), listed=True).close()  # the listing of a URL can be an earlier one
-    except UnreadableError as failed:
-        return None if isinstance(failed, VanishedError) else error
-    return VanishedError(f"{file.path}: merged by the log cleaner or truncated since it was listed: run kseg again")
-
-
-def is_at_rest(folder: str, logs: Iterable[str]) -> bool:
-    """Return whether a local folder has the segments ``logs``, and no log cleaner replaces some of them at the moment.
-
-    It renames the old files (``.deleted``) before the new ones (``.swap``), so that for a moment none in use has
-    their offsets (``LocalLog.replaceSegments``). An old ``.swap`` is that of a broker that has crashed. A URL is at rest.
-    """
-    if is_url(folder):
-        return True
-    try:
-        names = local_files.names_in(folder)
+        if older:
+            open_source(path_in(folder, max(older)), listed=True).close()  # the listing of a URL can be an earlier one
+            return VanishedError(
+                f"{file.path}: merged by the log cleaner or truncated since it was listed: run kseg again"
+            )
     except VanishedError:
-        return False
-    if set(logs_among(names)) != {os.path.basename(path) for path in logs}:
-        return False
-    return not any(_was_renamed_lately(os.path.join(folder, name)) for name in names if name.endswith(".swap"))
-
-
-def _was_renamed_lately(path: str) -> bool:
-    # The cleaner gives its files the modification times of the old ones.
-    try:
-        return time.time() - os.stat(path).st_ctime < LATELY
-    except NotADirectoryError:  # in an archive
-        return False
-    except OSError:  # it has its new name
-        return True
+        pass
+    except UnreadableError:
+        return error
+    file_access.current().deleted(file.path)
+    return None

@@ -1,0 +1,39 @@
+"""Whether the log cleaner replaces the segments of a log at the moment."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+
+from kseg.errors import VanishedError
+from kseg.format.storage import local_files
+from kseg.format.storage.naming import is_url, logs_among
+from kseg.format.storage.source import LATELY
+
+
+def is_at_rest(folder: str, logs: Iterable[str]) -> bool:
+    """Return whether a local folder has the segments ``logs``, and no log cleaner replaces some of them at the moment.
+
+    It renames the old files (``.deleted``) before the new ones (``.swap``), so that for a moment none in use has
+    their offsets (``LocalLog.replaceSegments``). An old ``.swap`` is that of a broker that has crashed. A URL is at rest.
+    """
+    if is_url(folder):
+        return True
+    try:
+        names = local_files.names_in(folder)
+    except VanishedError:
+        return False
+    if set(logs_among(names)) != {os.path.basename(path) for path in logs}:
+        return False
+    return not any(_was_renamed_lately(os.path.join(folder, name)) for name in names if name.endswith(".swap"))
+
+
+def _was_renamed_lately(path: str) -> bool:
+    # The cleaner gives its files the modification times of the old ones.
+    try:
+        return time.time() - os.stat(path).st_ctime < LATELY
+    except NotADirectoryError:  # in an archive
+        return False
+    except OSError:  # it has its new name
+        return True
