@@ -7,9 +7,9 @@ records.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from kseg.commands.repair.damaged_replicas import ReplicaBatch
-from kseg.format.record import framing, layout
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.equality import different_producer_fields
 from kseg.format.segment.segment_chunks import chunks_of
@@ -46,7 +46,7 @@ def agree(left: ReplicaBatch, right: ReplicaBatch) -> bool:
     if not (left.wrapper and right.wrapper):
         if (left.base_offset, left.last_offset) != (right.base_offset, right.last_offset):
             return False
-        if different_producer_fields(_header(left), 0, _header(right), 0):
+        if different_producer_fields(_content(left)[0], 0, _content(right)[0], 0):
             return False
     one, other = _records(left), _records(right)
     # A replica can lack records only where the cleaner has removed them: fewer than offsets are left.
@@ -74,21 +74,16 @@ def ranges_without(batch: ReplicaBatch, other: ReplicaBatch) -> Iterator[tuple[i
         yield run[0], run[-1]
 
 
-def _header(batch: ReplicaBatch) -> BatchColumns:
-    """Return the header of a batch as a row of columns."""
-    with batch.path.open("rb") as file:
-        file.seek(batch.position)
-        data = file.read(min(batch.size, layout.RECORD_BATCH_OVERHEAD))
-    found = BatchColumns(1)
-    framing.read_header(data, 0, batch.size - layout.LOG_OVERHEAD, data[layout.MAGIC_AT], found, 0)
-    return found
+@lru_cache(maxsize=8)  # the versions of one batch are compared more than once
+def _content(batch: ReplicaBatch) -> tuple[BatchColumns, _Records]:
+    """Return the header of a batch, as the only row, and its records."""
+    header, found = BatchColumns(1), _Records()
+    for chunk in chunks_of(open_range(str(batch.path), batch.position, batch.position + batch.size)):
+        header = chunk.batches
+        for i, (offset, timestamp) in enumerate(zip(chunk.lists.offset, chunk.lists.timestamp, strict=True)):
+            found[offset] = timestamp, chunk.key(i), chunk.value(i), chunk.headers(i, None)
+    return header, found
 
 
 def _records(batch: ReplicaBatch) -> _Records:
-    """Return the records of a batch."""
-    found: _Records = {}
-    for chunk in chunks_of(open_range(str(batch.path), batch.position, batch.position + batch.size)):
-        for i in range(chunk.records.count):
-            record = chunk.record(i, None)
-            found[record.offset] = record.timestamp, record.key, record.value, record.headers
-    return found
+    return _content(batch)[1]

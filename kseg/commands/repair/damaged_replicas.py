@@ -6,6 +6,7 @@ The history is that of the log that Kafka continues.
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from kseg.commands.repair.repair_losses import (
     PartlyKeptBatch,
 )
 from kseg.commands.repair.repaired_segment import RepairPlan
+from kseg.findings import joined_ranges
 from kseg.format.checks.batch_checks import EPOCH_RULES
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
 from kseg.format.record.layout import CONTROL, DELETE_HORIZON, INT64_MAX
@@ -67,12 +69,28 @@ class ReplicaBatch(NamedTuple):
         return self.records > self.last_offset - self.base_offset
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOutBatches(LostRange):
+    """Valid batches of a replica that the result lacks."""
+
+
+#: Ranges of offsets, both inclusive, in order and apart from each other.
+OffsetRanges = Sequence[tuple[int, int]]
+
+
+def last_overlap(ranges: OffsetRanges, first: int, last: int) -> int:
+    """Return the last offset from ``first`` to ``last`` that is in one of the ranges, -1 if none is."""
+    at = bisect_right(ranges, (last, INT64_MAX)) - 1
+    return min(last, ranges[at][1]) if at >= 0 and ranges[at][1] >= first else -1
+
+
 @dataclass(slots=True)
 class DamagedReplica:
     """A replica: ``path`` as given, ``folder`` with its repaired copy, and the ``losses`` of its repair.
 
     - ``found``: losses whose batches another replica has.
-    - ``left_out``: its valid batches that are not used. ``removed``: the bytes of its files that its repaired copy lacks.
+    - ``left_out``: its valid batches that are not used. ``removed``: by file name, the bytes that its repaired copy lacks:
+      where they were in that copy, and how many are lacking up to there. ``bases``: the base offsets of its segments.
     - ``doubtful``: the offsets of batches whose leader epochs were corrected. ``epoch_of``: the epoch that another replica
       proves for a batch. ``stored``: the epochs of its checkpoint, None if none can be read, which ``unreadable`` names.
     - ``starts``: by leader epoch, the offset after the last batch before it and that of its first batch. The epoch began
@@ -94,9 +112,10 @@ class DamagedReplica:
     missing: list[LostOffsets] = field(default_factory=list)
     starts: dict[int, tuple[int, int]] = field(default_factory=dict)
     stored: Sequence[LeaderEpoch] | None = None
-    left_out: list[LostRange] = field(default_factory=list)
+    left_out: list[LeftOutBatches] = field(default_factory=list)
     found: list[LostRange] = field(default_factory=list)
     removed: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    bases: list[int] = field(default_factory=list)
     history_end: int | None = None
     unreadable: list[str] = field(default_factory=list)
 
@@ -112,10 +131,6 @@ class DamagedReplica:
                             return
                         yield batch
 
-    def lacks(self, first: int, last: int) -> bool:
-        """Return whether it has offsets before and after these, and lost none of them: it had no such batch before."""
-        return self.start <= first and last < self.end and not any(self.loses(first, last))
-
     def has_records_without_key(self) -> bool:
         """Return whether a data record is without a key: the cleaner removes these, so the log is not compacted."""
         for name in PartitionFolder(self.folder).logs:
@@ -125,13 +140,6 @@ class DamagedReplica:
                 if any(size < 0 and not attributes[row] & CONTROL for size, row in sizes):
                     return True
         return False
-
-    def loses(self, first: int, last: int) -> Iterator[LostRange]:
-        """Yield its losses that can have been at some of these offsets."""
-        for loss in [*self.losses, *self.left_out]:
-            low, high = self.lost_offsets(loss)
-            if low <= last and (high is None or first <= high) and not self.is_other_history(loss):
-                yield loss
 
     def end_of_unknown_offsets(self) -> list[LostRange]:
         """Return its losses after its last batch whose last offsets nothing shows, none if that batch does not count."""
@@ -144,7 +152,7 @@ class DamagedReplica:
 
     def is_other_history(self, loss: LostRange) -> bool:
         """Return whether a loss is of batches that do not count anyway."""
-        if self.history_end is None or loss in self.left_out:
+        if self.history_end is None or isinstance(loss, LeftOutBatches):
             return False
         return self.lost_offsets(loss)[0] >= self.history_end
 
@@ -159,7 +167,7 @@ class DamagedReplica:
         """Add a loss for each file of these batches, which are readable here, but are not in the result."""
         for _, group in groupby(batches, key=lambda batch: batch.path):
             own = [*group]
-            self.left_out.append(LostRange(*self.place_of(own[0], own[-1]), "missing-batches", why))
+            self.left_out.append(LeftOutBatches(*self.place_of(own[0], own[-1]), "missing-batches", why))
 
     def place_of(self, first: ReplicaBatch, last: ReplicaBatch) -> tuple[str, int, int, int, int]:
         """Return file, first byte, byte after the end, first and last offset of batches of one file in the source."""
@@ -168,17 +176,15 @@ class DamagedReplica:
 
     def _source_position(self, batch: ReplicaBatch) -> int:
         """Return the position of a batch in the damaged file: the repaired one lacks the lost bytes before it."""
-        position = batch.position
-        for begin, end in self.removed.get(batch.path.name, ()):
-            position += end - begin if begin <= position else 0
-        return position
+        removed = self.removed.get(batch.path.name, ())
+        at = bisect_right(removed, (batch.position, INT64_MAX))
+        return batch.position + (removed[at - 1][1] if at else 0)
 
     def offsets_of(self, file: str) -> tuple[int, int | None]:
         """Return the first offset of a segment, and the last one that it can have."""
         base = base_offset_of(file) or 0
-        later = (base_offset_of(name) or 0 for name in PartitionFolder(Path(self.path), finish=True).logs)
-        following = min((each for each in later if each > base), default=None)
-        return base, None if following is None else following - 1
+        following = self.bases[bisect_right(self.bases, base) :][:1]
+        return base, following[0] - 1 if following else None
 
 
 def _batches_in(window: Window, path: Path, opener: DeepIterator) -> Iterator[ReplicaBatch]:
@@ -218,12 +224,12 @@ def repaired_replica(path: str, folder: Path, plan: RepairPlan, progress: Progre
     folder.mkdir(exist_ok=True)  # none of its batches is valid
     ends = [one.last_offset + 1 for one in done.segments if one.last_offset is not None]
     replica.end = max(ends, default=0)
-    replica.start = min(
-        (base_offset_of(name) or 0 for name in PartitionFolder(Path(path), finish=True).logs), default=0
-    )
+    replica.bases = sorted(base_offset_of(name) or 0 for name in PartitionFolder(Path(path), finish=True).logs)
+    replica.start = min(replica.bases, default=0)
     replica.unreadable = [os.path.join(path, line) for line in done.left_out if line.startswith(LEADER_EPOCHS)]
-    for ranges in replica.removed.values():
-        ranges.sort()
+    for name, ranges in replica.removed.items():
+        total = 0
+        replica.removed[name] = [(begin - total, total := total + end - begin) for begin, end in sorted(ranges)]
     replica.stored = stored_leader_epochs(Path(path))
     replica.cleaned = min(checkpoint_offset(path, CLEANER_OFFSETS) or 0, replica.end)
     return replica
@@ -240,13 +246,18 @@ def settle_epochs(replicas: Sequence[DamagedReplica]) -> None:
     """
     runs: list[list[EpochRun]] = [[] for _ in replicas]
     ends = [replica.start for replica in replicas]
+    doubtful = [
+        joined_ranges((row.offset, row.last_offset or 0) for row in replica.doubtful if row.offset is not None)
+        for replica in replicas
+    ]
     ordered = merge(*(_numbered(n, replica) for n, replica in enumerate(replicas)), key=lambda one: one[1].base_offset)
     for _, group in groupby(ordered, key=lambda one: one[1].base_offset):
         batches = [*group]
         for n, batch in batches:
             votes: Counter[int] = Counter()
             for m, other in batches:
-                votes[other.epoch] += other.is_same(batch) and not _is_doubtful(replicas[m], other)
+                is_doubtful = last_overlap(doubtful[m], other.base_offset, other.base_offset) >= 0
+                votes[other.epoch] += other.is_same(batch) and not is_doubtful
             epoch = min(votes, key=lambda one: (-votes[one], one))
             if votes[epoch] and epoch != batch.epoch:
                 replicas[n].epoch_of[batch.path, batch.position] = epoch
@@ -264,12 +275,6 @@ def settle_epochs(replicas: Sequence[DamagedReplica]) -> None:
 
 def _numbered(n: int, replica: DamagedReplica) -> Iterator[tuple[int, ReplicaBatch]]:
     return ((n, batch) for batch in replica.batches())
-
-
-def _is_doubtful(replica: DamagedReplica, batch: ReplicaBatch) -> bool:
-    return any(
-        row.offset is not None and row.offset <= batch.base_offset <= (row.last_offset or 0) for row in replica.doubtful
-    )
 
 
 def end_other_histories(replicas: Sequence[DamagedReplica]) -> dict[str, int]:

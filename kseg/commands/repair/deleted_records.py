@@ -11,20 +11,15 @@ after a loss of the compacted replica, or without a sign of compaction: these st
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
 from typing import NamedTuple
 
 from kseg.commands.repair.batch_versions import is_cleaned_version
-from kseg.commands.repair.damaged_replicas import DamagedReplica, ReplicaBatch
+from kseg.commands.repair.damaged_replicas import DamagedReplica, OffsetRanges, ReplicaBatch, last_overlap
 from kseg.commands.repair.repair_losses import LostOffsets, UncertainRecords
 from kseg.commands.repair.replica_losses import RecordGaps
 from kseg.findings import joined_ranges
 from kseg.format.record.layout import INT64_MAX
-
-#: Ranges of offsets, both inclusive, in order and apart from each other.
-_Ranges = Sequence[tuple[int, int]]
 
 
 class DeletionProof(NamedTuple):
@@ -69,8 +64,8 @@ def deletion_proofs(replicas: Sequence[DamagedReplica], missing: RecordGaps) -> 
 
 def uncertain_records(
     replicas: Sequence[DamagedReplica], missing: RecordGaps, taken: Sequence[tuple[int, int, tuple[str, ...]]]
-) -> Iterator[UncertainRecords]:
-    """Yield rows about batches of the result that may be deleted ones.
+) -> list[UncertainRecords]:
+    """Return rows about batches of the result that may be deleted ones.
 
     ``taken`` are the ranges of the result: first and last offset, and the paths of the replicas that have its batches, of
     which the first is that of the range.
@@ -82,6 +77,7 @@ def uncertain_records(
         gaps = _without(missing.ranges, lost, witness.start, witness.end)
         for other in replicas if gaps and not witness.has_records_without_key() else ():
             ends[other.path, witness.path] = _incomplete_to(other, gaps)
+    found: dict[str, list[tuple[int, int, str]]] = {}
     for first, last, paths in taken:
         others = [path for path in by_path if path not in paths]
         end, witness_path = max(
@@ -92,25 +88,28 @@ def uncertain_records(
                 f"may be deleted ones: no replica has offset {end - 1}, and {witness_path} lost nothing there. If a "
                 "deletion or the marker of a transaction was there, these records are valid again"
             )
-            yield from _rows(by_path[paths[0]], first, min(last, end - 1), why)
+            found.setdefault(paths[0], []).append((first, min(last, end - 1), why))
+    rows = [row for path, ranges in found.items() for row in _rows(by_path[path], ranges)]
+    return sorted(rows, key=lambda row: row.offset or 0)
 
 
-def _rows(replica: DamagedReplica, first: int, last: int, why: str) -> Iterator[UncertainRecords]:
-    """Yield a row per file with batches of a replica at these offsets."""
-    begin: ReplicaBatch | None = None
-    end: ReplicaBatch | None = None
-    for batch in takewhile(lambda one: one.base_offset <= last, replica.batches()):
-        if batch.last_offset < first:
-            continue
-        if begin and end and begin.path != batch.path:
-            yield UncertainRecords(*replica.place_of(begin, end), "offset-gap", why)
-            begin = None
-        begin, end = begin or batch, batch
-    if begin and end:
-        yield UncertainRecords(*replica.place_of(begin, end), "offset-gap", why)
+def _rows(replica: DamagedReplica, ranges: Sequence[tuple[int, int, str]]) -> Iterator[UncertainRecords]:
+    """Yield a row per file with batches of a replica at the offsets of each range. The ranges are in order."""
+    batches = replica.batches()
+    batch = next(batches, None)
+    for first, last, why in ranges:
+        run: list[ReplicaBatch] = []
+        while batch is not None and batch.base_offset <= last:
+            if run and run[0].path != batch.path:
+                yield UncertainRecords(*replica.place_of(run[0], run[-1]), "offset-gap", why)
+                run = []
+            run = [*run[:1], batch] if batch.last_offset >= first else run
+            batch = next(batches, None)
+        if run:
+            yield UncertainRecords(*replica.place_of(run[0], run[-1]), "offset-gap", why)
 
 
-def _lost_by(replica: DamagedReplica) -> _Ranges:
+def _lost_by(replica: DamagedReplica) -> OffsetRanges:
     """Return the offsets that the losses of a replica can have had, also those of batches that another replica has."""
     losses = [
         loss for loss in (*replica.losses, *replica.found, *replica.left_out) if not isinstance(loss, LostOffsets)
@@ -120,13 +119,7 @@ def _lost_by(replica: DamagedReplica) -> _Ranges:
     return joined_ranges((low, high) for low, high in ranges if low <= high)
 
 
-def _last_overlap(ranges: _Ranges, first: int, last: int) -> int:
-    """Return the last offset from ``first`` to ``last`` that is in one of the ranges, -1 if none is."""
-    at = bisect_right(ranges, (last, INT64_MAX)) - 1
-    return min(last, ranges[at][1]) if at >= 0 and ranges[at][1] >= first else -1
-
-
-def _without(ranges: _Ranges, lost: _Ranges, start: int, stop: int) -> _Ranges:
+def _without(ranges: OffsetRanges, lost: OffsetRanges, start: int, stop: int) -> OffsetRanges:
     """Return the parts of ranges from ``start`` to ``stop`` (exclusive) that are not lost."""
     found: list[tuple[int, int]] = []
     at = 0
@@ -142,10 +135,10 @@ def _without(ranges: _Ranges, lost: _Ranges, start: int, stop: int) -> _Ranges:
     return found
 
 
-def _incomplete_to(replica: DamagedReplica, gaps: _Ranges) -> int:
+def _incomplete_to(replica: DamagedReplica, gaps: OffsetRanges) -> int:
     """Return the offset after the last one of the gaps that a replica lost, or that is after its end; 0 without one."""
     if gaps and gaps[-1][1] >= replica.end:
         return gaps[-1][1] + 1
     before = [row for row in replica.losses if isinstance(row, LostOffsets) and row.rule != "offset-gap"]
     rows = [(row.offset or 0, row.last_offset or 0) for row in (*replica.missing, *before)]
-    return max((_last_overlap(gaps, low, high) + 1 for low, high in (*_lost_by(replica), *rows)), default=0)
+    return max((last_overlap(gaps, low, high) + 1 for low, high in (*_lost_by(replica), *rows)), default=0)

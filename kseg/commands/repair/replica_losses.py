@@ -14,15 +14,24 @@ or all bytes that the CRC covers. Other bytes can be of other batches that the c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import merge
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
+from typing import NamedTuple
 
-from kseg.commands.repair.damaged_replicas import DamagedReplica, ReplicaBatch
+from kseg.commands.repair.damaged_replicas import (
+    DamagedReplica,
+    LeftOutBatches,
+    OffsetRanges,
+    ReplicaBatch,
+    last_overlap,
+)
 from kseg.commands.repair.repair_losses import LostOffsets, LostRange
-from kseg.format.record.layout import ATTRIBUTES_AT, CRC_AT, LEGACY_CRC_AT, MAGIC_AT, SIZE_AT
+from kseg.findings import joined_ranges
+from kseg.format.record.layout import ATTRIBUTES_AT, CRC_AT, INT64_MAX, LEGACY_CRC_AT, MAGIC_AT, SIZE_AT
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.writer.output_guards import PartitionFolder
 from kseg.text import count_of
@@ -59,7 +68,8 @@ def lost_ranges(replicas: Sequence[DamagedReplica], missing: RecordGaps) -> list
     after_end += [loss for replica in replicas for loss in replica.left_out]
     beyond = max((loss.last_offset for loss in after_end if loss.last_offset is not None), default=-1)
     ranges = [*missing.ranges, *([(missing.end, beyond)] if beyond >= missing.end else [])]
-    found = [row for first, last in ranges for row in _lost_between(replicas, missing, first, last)]
+    losses = _LossesByOffset(replicas, missing)
+    found = [row for first, last in ranges for row in losses.between(first, last)]
     found += _unknown_end(replicas, same, found)
     return [*found, *_lost_epoch(replicas, found, missing.end)]
 
@@ -114,49 +124,101 @@ def _lost_epoch(replicas: Sequence[DamagedReplica], others: Sequence[LostRange],
     yield LostRange(str(newest), size, size, end, None, "missing-batches", why)
 
 
-def _lost_between(
-    replicas: Sequence[DamagedReplica], missing: RecordGaps, first: int, last: int
-) -> Iterator[LostRange]:
-    """Yield a row for each part of a missing range that replicas lost: that of the first replica which lost it."""
-    parts: list[tuple[int, int, int, LostRange]] = []
-    for n, replica in enumerate(replicas):
-        for loss in replica.loses(first, last):
-            if isinstance(
-                loss, LostOffsets
-            ):  # nothing shows that these had batches: the repair of the result names them
-                continue
-            low, high = replica.lost_offsets(loss)
-            parts.append((max(first, low), last if high is None else min(last, high), n, loss))
-    parts.sort(key=lambda part: part[:3])
-    while parts:
-        begin, end, *_ = parts[0]
-        joined = []
-        while parts and parts[0][0] <= end + 1:
-            joined.append(parts.pop(0))
-            end = max(end, joined[-1][1])
-        *_, n, loss = min(joined, key=lambda part: part[2])
-        left_out = (other.why for *_, m, other in joined if other is not loss and other in replicas[m].left_out)
-        why = "; ".join([loss.why, *dict.fromkeys(left_out)]) + _missing_elsewhere(replicas, missing, begin, end)
-        yield replace(loss, offset=begin, last_offset=end, why=why)
+class KnownOffsets:
+    """The offsets of some losses."""
+
+    def __init__(self, losses: Iterable[LostRange]) -> None:
+        rows = sorted(
+            (one.offset, one.last_offset) for one in losses if one.offset is not None and one.last_offset is not None
+        )
+        self._firsts = [first for first, _ in rows]
+        self._lasts = [*accumulate((last for _, last in rows), max)]
+
+    def __contains__(self, row: LostRange) -> bool:
+        """Return whether one of the losses has all offsets of a row."""
+        if row.offset is None or row.last_offset is None:
+            return False
+        at = bisect_right(self._firsts, row.offset)
+        return at > 0 and row.last_offset <= self._lasts[at - 1]
 
 
-def _missing_elsewhere(replicas: Sequence[DamagedReplica], missing: RecordGaps, first: int, last: int) -> str:
-    """Return the evidence of the replicas that lack records at lost offsets, but lost no batch there."""
-    for cleaned, end in missing.deletions:
-        if cleaned.lacks(first, last):
-            return (
-                f"; may be lost: {cleaned.path} was compacted and lacks records there, too. Before offset {end}, records "
-                "that it lacks are not in the result: others can be deleted ones"
-            )
-    others = [replica for replica in replicas if replica.lacks(first, last)]
-    if not others:
-        return ""
-    compacted = next((replica for replica in others if replica.cleaned > first), None)
-    shown = "was compacted" if compacted else "nothing proves compaction there"
-    return (
-        f"; may be lost: {(compacted or others[0]).path} lacks records there, too, and {shown}. If a deletion or the "
-        "marker of a transaction was there, older records are valid again"
-    )
+class _Part(NamedTuple):
+    """A loss of the n-th replica, and the first and the last offset that it can have had."""
+
+    low: int
+    high: int
+    n: int
+    loss: LostRange
+
+    def within(self, first: int, last: int) -> _Part:
+        """Return the part of it in a range of offsets."""
+        return self._replace(low=max(first, self.low), high=min(last, self.high))
+
+
+class _LossesByOffset:
+    """The losses of replicas by their offsets. The missing offsets of the result are looked up in order."""
+
+    def __init__(self, replicas: Sequence[DamagedReplica], missing: RecordGaps) -> None:
+        self._replicas = replicas
+        self._deletions = missing.deletions
+        self._lost: dict[str, OffsetRanges] = {}
+        parts: dict[tuple[object, ...], _Part] = {}
+        for n, replica in enumerate(replicas):
+            own = []
+            for loss in (*replica.losses, *replica.left_out):
+                if not replica.is_other_history(loss):
+                    low, high = replica.lost_offsets(loss)
+                    own.append(_Part(low, INT64_MAX if high is None else high, n, loss))
+            self._lost[replica.path] = joined_ranges((one.low, one.high) for one in own if one.low <= one.high)
+            # Nothing shows that a LostOffsets had batches: the repair of the result names them. Losses of the same offsets
+            # are one.
+            for one in own:
+                if not isinstance(one.loss, LostOffsets):
+                    parts.setdefault((*one[:3], one.loss.why if isinstance(one.loss, LeftOutBatches) else None), one)
+        self._waiting = sorted(parts.values(), key=lambda part: part.low, reverse=True)
+        self._active: list[_Part] = []
+
+    def between(self, first: int, last: int) -> Iterator[LostRange]:
+        """Yield a row for each part of a missing range that replicas lost: that of the first replica which lost it."""
+        while self._waiting and self._waiting[-1].low <= last:
+            self._active.append(self._waiting.pop())
+        self._active = [one for one in self._active if one.high >= first]
+        parts = sorted((one.within(first, last) for one in self._active), key=lambda part: part[:3])
+        at = 0
+        while at < len(parts):
+            begin, end, *_ = parts[at]
+            joined = []
+            while at < len(parts) and parts[at].low <= end + 1:
+                joined.append(parts[at])
+                end = max(end, parts[at].high)
+                at += 1
+            loss = min(joined, key=lambda part: part.n).loss
+            others = (part.loss for part in joined if part.loss is not loss)
+            left_out = (other.why for other in others if isinstance(other, LeftOutBatches))
+            why = "; ".join([loss.why, *dict.fromkeys(left_out)]) + self._lacking(begin, end)
+            yield replace(loss, offset=begin, last_offset=end, why=why)
+
+    def _lacks(self, replica: DamagedReplica, first: int, last: int) -> bool:
+        """Return whether a replica has offsets before and after these, and lost none of them: it had no such batch."""
+        return replica.start <= first and last < replica.end and last_overlap(self._lost[replica.path], first, last) < 0
+
+    def _lacking(self, first: int, last: int) -> str:
+        """Return the evidence of the replicas that lack records at lost offsets, but lost no batch there."""
+        for cleaned, end in self._deletions:
+            if self._lacks(cleaned, first, last):
+                return (
+                    f"; may be lost: {cleaned.path} was compacted and lacks records there, too. Before offset {end}, "
+                    "records that it lacks are not in the result: others can be deleted ones"
+                )
+        others = [replica for replica in self._replicas if self._lacks(replica, first, last)]
+        if not others:
+            return ""
+        compacted = next((replica for replica in others if replica.cleaned > first), None)
+        shown = "was compacted" if compacted else "nothing proves compaction there"
+        return (
+            f"; may be lost: {(compacted or others[0]).path} lacks records there, too, and {shown}. If a deletion or the "
+            "marker of a transaction was there, older records are valid again"
+        )
 
 
 def drop_found_losses(replicas: Sequence[DamagedReplica]) -> None:
@@ -169,18 +231,18 @@ def drop_found_losses(replicas: Sequence[DamagedReplica]) -> None:
                 replica.found += found
 
 
-def _found_in(other: DamagedReplica, replica: DamagedReplica) -> list[LostRange]:
-    """Return the losses of a replica whose batches another one has."""
+def _found_in(other: DamagedReplica, replica: DamagedReplica) -> dict[LostRange, None]:
+    """Return the losses of a replica whose batches another one has, in order."""
     waiting = [_Comparison(replica, loss) for loss in replica.losses if not isinstance(loss, LostOffsets)]
     waiting.sort(key=lambda one: one.low, reverse=True)
     active: list[_Comparison] = []
-    found = []
+    found: dict[LostRange, None] = {}
     for batch in other.batches() if waiting else ():
         while waiting and waiting[-1].low <= batch.last_offset:
             active.append(waiting.pop())
         for one in active:
             one.compare(batch)
-        found += [one.loss for one in active if one.is_found]
+        found |= {one.loss: None for one in active if one.is_found}
         active = [one for one in active if not one.is_done]
         if not waiting and not active:
             break
@@ -192,9 +254,10 @@ class _Comparison:
 
     def __init__(self, replica: DamagedReplica, loss: LostRange) -> None:
         self.loss = loss
-        self.low, self._high = replica.lost_offsets(loss)
+        low, self._high = replica.lost_offsets(loss)
         self._at = loss.position
         self._offset = int.from_bytes(_read(Path(loss.file), self._at, SIZE_AT))
+        self.low = max(low, self._offset)  # no batch before it counts
         self.is_found = self.is_done = False
 
     def compare(self, batch: ReplicaBatch) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -31,7 +32,7 @@ from kseg.commands.repair.merged_log import MergedLog, copies_missing_in, with_c
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repair_losses import LostOffsets, LostRange, OffsetGap, RepairResult, ReportLine, TakenRange
 from kseg.commands.repair.repaired_segment import RepairPlan
-from kseg.commands.repair.replica_losses import RecordGaps, drop_found_losses, lost_ranges
+from kseg.commands.repair.replica_losses import KnownOffsets, RecordGaps, drop_found_losses, lost_ranges
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import do_nothing
 from kseg.format.sidefiles.metadata_files import topic_id_of
@@ -100,15 +101,17 @@ def repair_replicas(
         write_copies(unplaced, folder)
         known = with_copies(lost_ranges(replicas, missing), unplaced, replicas)
 
+        known_offsets = KnownOffsets(known)
+
         def in_result(row: _Row) -> _Row:
             return replace(row, file=row.file.replace(str(folder), str(goal)))
 
         def report_other(row: LostRange) -> None:
-            if not (isinstance(row, (OffsetGap, LostOffsets)) and _is_known(row, known)):
+            if not (isinstance(row, (OffsetGap, LostOffsets)) and row in known_offsets):
                 report(in_result(row))
 
         ranges = [(one.offset, one.last_offset, (one.file, *one.also_in)) for one in taken]
-        uncertain = [*uncertain_records(replicas, missing, ranges)]
+        uncertain = uncertain_records(replicas, missing, ranges)
         for row in (*known, *uncertain):
             report(row)
         of_replicas = replace(plan, replicas=tuple(replica.path for replica in replicas))
@@ -118,14 +121,14 @@ def repair_replicas(
     done.unread += unread
     done.uncertain = uncertain
     done.rebuilt.clear()  # replicas have these indexes, and those of the result are built from its batches
-    done.missing = [in_result(row) for row in done.missing if not _is_known(row, known)]
+    done.missing = [in_result(row) for row in done.missing if row not in known_offsets]
     for segment in done.segments:
         segment.source = segment.source.replace(str(folder), str(goal))
+    firsts = [segment.first_offset or 0 for segment in done.segments]
     counted: set[tuple[str, int]] = set()
     for loss in known:
         at = base_offset_of(loss.file) or 0 if loss.offset is None else loss.offset
-        before = (one for one in reversed(done.segments) if (one.first_offset or 0) <= at)
-        segment = next(before, done.segments[0])
+        segment = done.segments[max(bisect_right(firsts, at) - 1, 0)]
         segment.lost_ranges += 1
         # Several rows can be about the same bytes. Those of the result are what is left of them.
         size = 0 if (loss.file, loss.position) in counted else loss.end - loss.position
@@ -340,16 +343,6 @@ def _diverged(first: DamagedReplica, batch: ReplicaBatch, second: DamagedReplica
     return UsageError(
         f"{first.path} and {second.path} have different records at offset {offset}, and no leader epoch decides which one "
         "counts: look at both with `kseg diff`, then name the SRC that counts with --prefer"
-    )
-
-
-def _is_known(row: LostRange, known: Sequence[LostRange]) -> bool:
-    """Return whether a loss of the replicas has all offsets of a row about the result."""
-    if row.offset is None or row.last_offset is None:
-        return False
-    return any(
-        loss.offset is not None and loss.offset <= row.offset and row.last_offset <= (loss.last_offset or -1)
-        for loss in known
     )
 
 
