@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 import kseg
-from kseg.format.writer.records_builder import PlainRecord, build_wrapper
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_wrapper
 from tests.support.cli import invoke
 from tests.support.damage import flip
 from tests.support.fuzzing import cases
@@ -93,3 +93,22 @@ def test_two_compacted_sets(tmp_path: Path) -> None:
     code, rows, found = _repair(first, second, tmp_path / "t-0")
     assert (code, found) == (1, [0, 1, 2, 3, *range(10, 20)])
     assert _offsets(rows, "lost") == [(9, 9)]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_an_epoch_that_no_leader_set_excludes_no_history(damaged: bool, swapped: bool, tmp_path: Path) -> None:
+    """Kafka 4 converts v1 while it compacts, with leader epoch -1. The other replica is still v1, and loses nothing."""
+    old = _replica(tmp_path / "a" / "t-0", *(_set(range(n, n + 5), 1) for n in range(0, 30, 5)))
+    batches = [
+        build_batch(
+            [PlainRecord(i, b"k%d" % i, b"v%d" % i, NOW + i) for i in range(n, n + 5)], partition_leader_epoch=-1
+        )
+        for n in range(15, 30, 5)  # the records before are deleted ones
+    ]
+    if damaged:
+        batches[1] = flip(batches[1], len(batches[1]) - 4)
+    new = _replica(tmp_path / "b" / "t-0", *batches)
+    (new / "leader-epoch-checkpoint").write_text("0\n0\n")
+    code, rows, found = _repair(*((new, old) if swapped else (old, new)), tmp_path / "t-0")
+    assert (code, found, _offsets(rows, "lost")) == (0, [*range(30)], [])

@@ -240,16 +240,15 @@ def settle_epochs(replicas: Sequence[DamagedReplica]) -> None:
 
     No CRC covers an epoch, and a wrong one would decide which replica has the history that counts. The epoch of most
     replicas is right. Of two, it is the lower one: a damaged epoch that is lower than the one before is corrected already.
+    The repair of one replica has replaced epochs below 0, which proves nothing about its history. Kafka 4 writes -1 where it
+    converts v0 and v1.
 
     A broker removes entries of its checkpoint at or after the log end when it loads the log
     (``LeaderEpochFileCache.truncateFromEnd``). Here they stay: the broker had that epoch, and the log was cut later.
     """
     runs: list[list[EpochRun]] = [[] for _ in replicas]
     ends = [replica.start for replica in replicas]
-    doubtful = [
-        joined_ranges((row.offset, row.last_offset or 0) for row in replica.doubtful if row.offset is not None)
-        for replica in replicas
-    ]
+    doubtful = [_offsets_of_rows(replica.doubtful) for replica in replicas]
     ordered = merge(*(_numbered(n, replica) for n, replica in enumerate(replicas)), key=lambda one: one[1].base_offset)
     for _, group in groupby(ordered, key=lambda one: one[1].base_offset):
         batches = [*group]
@@ -274,7 +273,15 @@ def settle_epochs(replicas: Sequence[DamagedReplica]) -> None:
 
 
 def _numbered(n: int, replica: DamagedReplica) -> Iterator[tuple[int, ReplicaBatch]]:
-    return ((n, batch) for batch in replica.batches())
+    """Yield the batches of the n-th replica with their epochs, -1 for those that had none."""
+    negative = _offsets_of_rows(row for row in replica.doubtful if row.rule == "negative-leader-epoch")
+    for batch in replica.batches():
+        has_none = last_overlap(negative, batch.base_offset, batch.base_offset) >= 0
+        yield n, batch._replace(epoch=-1) if has_none else batch
+
+
+def _offsets_of_rows(rows: Iterable[LostRange]) -> OffsetRanges:
+    return joined_ranges((row.offset, row.last_offset or 0) for row in rows if row.offset is not None)
 
 
 def end_other_histories(replicas: Sequence[DamagedReplica]) -> dict[str, int]:
@@ -282,7 +289,7 @@ def end_other_histories(replicas: Sequence[DamagedReplica]) -> dict[str, int]:
 
     A replica without an epoch of the first one ends before it, also if lost batches hide where that epoch began: its
     batches there can be of another history, and are a loss. So are batches of a later epoch than the first one has: it
-    is first because it is preferred.
+    is first because it is preferred. Batches of v0 and v1 have no epoch, so they prove nothing about the history.
     """
     leader, found = replicas[0], {}
     unknown = _settle_starts(replicas)
@@ -297,7 +304,7 @@ def end_other_histories(replicas: Sequence[DamagedReplica]) -> dict[str, int]:
                 replica.leave_out((batch for batch in replica.batches() if batch.last_offset >= offset), why)
             found[replica.path] = replica.end = replica.history_end = offset
         for epoch, low, first in unknown:
-            if low < replica.end and max(replica.starts, default=-1) < epoch:
+            if low < replica.end and replica.starts and max(replica.starts) < epoch:
                 why = (
                     f"leader epoch {epoch} of {leader.path} began between offsets {low} and {first}, and no batch and no "
                     f"checkpoint shows where: {replica.path} has no batch of it, so those there may be of another history"
