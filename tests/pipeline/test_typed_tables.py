@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 from pathlib import Path
@@ -242,3 +243,70 @@ def test_rejected_records_are_in_files_before_a_call_returns(tmp_path: Path, mon
     assert [(row["offset"], row["value"]) for row in rejected] == [
         (offset, framed(9, b"x" * 5000)) for offset in range(3, 403)
     ]
+
+
+def test_fields_whose_names_tables_do_not_distinguish(tmp_path: Path, kind: str) -> None:
+    """Tables ignore case, and have columns of their own: each field has a column nevertheless, each night the same one, also
+    in structs. A newer field renames no column, even one before the others in its schema.
+    """
+    first = {"Id": 1, "offset": 2, "id": "x", "in": {"a": 3, "A": ["y"]}, "timestamp_day": 4, "date": 5}
+    second = {"ID": 6, "value_offset": "z", **first, "in": {"a_2": 7, "a": 8, "A": ["v"]}}
+    write_schemas(tmp_path / "registry" / "_schemas-0", "JSON", [_json_schema(first)], "orders-value")
+    log = tmp_path / "source" / "orders-0"
+    write_log(log, [_json(1, first)])
+    path = config(tmp_path, kind, more=SCHEMAS)
+    assert run_here(path).code == 0
+    write_schemas(
+        tmp_path / "registry" / "_schemas-0", "JSON", list(map(_json_schema, (first, second))), "orders-value"
+    )
+    write_log(log, [_json(1, first), _json(2, second)], 1)
+    done = run(path)
+    assert done.returncode == 0, done.stderr
+    days = {"timestamp_day": 4, "value_date": 5} if kind == "parquet" else {"value_timestamp_day": 4, "date": 5}
+    own = {"Id": 1, "value_offset": 2, "id_2": "x", **days, "ID_3": None, "value_offset_2": None}
+    old = {**own, "in": {"a": 3, "A_2": ["y"], "a_2_2": None}}
+    new = {**own, "in": {"a": 8, "A_2": ["v"], "a_2_2": 7}, "ID_3": 6, "value_offset_2": "z"}
+    for again in (("verify",), ("replay", "--topic", "orders", "--offsets", "0:0:3"), ("verify",)):
+        rows = {row["offset"]: row for row in table_rows(tmp_path, kind)}
+        found = {offset: {name: row.get(name) for name in (*own, "in")} for offset, row in rows.items()}
+        if kind == "parquet":  # the file of the first night has the columns of that night
+            rows[0]["in"].setdefault("a_2_2", None)
+        assert found == {0: old, 1: old, 2: new}
+        assert run(path, *again).returncode == 0
+
+
+def _json(number: int, value: Any) -> bytes:
+    return framed(number, json.dumps(value).encode())
+
+
+def _json_schema(value: Any) -> str:
+    """Return the JSON Schema of a value."""
+
+    def of(one: Any) -> Any:
+        if isinstance(one, dict):
+            return {"type": "object", "properties": {name: of(inner) for name, inner in one.items()}}
+        return {"type": "array", "items": of(one[0])} if isinstance(one, list) else {"type": _TYPES[type(one)]}
+
+    return json.dumps(of(value))
+
+
+_TYPES = {int: "integer", str: "string"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ('{ A = "value.Id", a = "value.id" }', "names that tables distinguish, unlike A and a"),
+        ('{ Offset = "value.id" }', "names that tables distinguish, unlike offset and Offset"),
+        ('{ date = "value.id" }', "another name than date, by which the table has its days"),
+    ],
+)
+def test_columns_that_tables_do_not_distinguish_are_refused(tmp_path: Path, columns: str, message: str) -> None:
+    """Before any work, and with both names: such a table would load once, and never again."""
+    write_topic(tmp_path, "JSON", count=3)
+    path = config(tmp_path, more=SCHEMAS, table=f"columns = {columns}\n")
+    for action in ("plan", "run"):
+        done = run(path, action)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+        assert message in done.stderr
+    assert not (tmp_path / "lake").exists()

@@ -13,38 +13,24 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from kseg.errors import UnreadableError, UsageError
 from kseg.extras.pipeline.settings_section import SettingsSection
+from kseg.extras.pipeline.table_columns import DEFAULT_COLUMNS, TablePath, paths_of
 from kseg.extras.serialization import schema_sources
-from kseg.extras.views.view_table import VIEWS
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import is_url, without_file_scheme
 from kseg.format.writer import output_rule
-from kseg.schema import CONTENT_COLUMNS
-from kseg.text import unknown_name
 
-FORMATS = ("parquet", "iceberg", "delta")
+#: The formats of tables, with the columns in which readers see the day of a partition.
+_DAYS = {"parquet": "date", "iceberg": "timestamp_day", "delta": "timestamp_day"}
 ISOLATIONS = ("read_committed", "read_uncommitted")
-#: The columns of a table without ``columns``.
-DEFAULT_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-#: Those of a table with the fields of its topic's schema.
-TYPED_COLUMNS = ("topic", "partition", "offset", "timestamp", "key")
 #: What becomes of records whose key or value cannot be decoded, and of fields that a table lacks.
 UNDECODED = ("side_table", "column", "stop")
 EVOLUTIONS = ("add", "stop")
-#: The columns that each table has: without them a row cannot be found again.
-REQUIRED_COLUMNS = ("partition", "offset")
 FILE_BYTES = 256 * 1024 * 1024
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
-_CASTS = {
-    "bigint": "int", "int": "int32", "double": "float", "float": "float32", "boolean": "bool", "text": "text",
-    "timestamp": "timestamp", "date": "date",
-}  # fmt: skip
-_DECIMAL = re.compile(r"decimal\((?:[1-9]|[12]\d|3[0-8]),(?:[12]?\d|3[0-8])\)")
-_RECORD_NAMES = [column.name for column in VIEWS["records"].columns]
 _FAIL_IF = re.compile(r"damaged\s*>\s*(\d+(?:\.\d+)?)\s*(%\s*of\s*)?(bytes|segments)")
 #: The names of pipelines: they are part of file names and of properties of tables.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
@@ -68,21 +54,6 @@ class FailIf:
 
 
 @dataclass(frozen=True, slots=True)
-class TablePath:
-    """A column of a table: a column of the view of records, or ``value.total.amount``, as another type with ``cast``."""
-
-    name: str
-    path: str
-    cast: str = ""
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The column of the view, and the names of the fields in it."""
-        first, *fields = self.path.split(".")
-        return (f"{first}_decoded", *fields) if fields else (first,)
-
-
-@dataclass(frozen=True, slots=True)
 class TableSettings:
     """The table of a topic. ``name`` is that in the catalog of Iceberg, ``path`` a folder or URL of the other formats.
 
@@ -103,6 +74,11 @@ class TableSettings:
     decoded_as: str = "struct"
     evolve: str = EVOLUTIONS[0]
     undecoded: str = UNDECODED[0]
+
+    @property
+    def day_column(self) -> str:
+        """The column in which readers see the day, by which the table is partitioned; "" without one."""
+        return _DAYS[self.format] if self.by_day else ""
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -297,7 +273,7 @@ def _table(section: SettingsSection, topic: str, home: str, typed: bool) -> Tabl
     catalog, name = section.text("catalog"), section.text("name")
     path = section.text("path")
     default = "iceberg" if catalog else "parquet"
-    kind = section.choice("format", (default, *(one for one in FORMATS if one != default)))
+    kind = section.choice("format", (default, *(one for one in _DAYS if one != default)))
     if kind == "iceberg" and not (catalog and name):
         raise section.wrong("name" if catalog else "catalog", "a catalog and a name such as lake.orders for Iceberg")
     if kind != "iceberg" and not path:
@@ -305,7 +281,8 @@ def _table(section: SettingsSection, topic: str, home: str, typed: bool) -> Tabl
     by_day = section.choice("partition", ("day(timestamp)", "none")) != "none"
     undecoded = section.choice("undecoded", UNDECODED)
     by_schema = typed and not section.has("columns")
-    paths = _paths(section, by_day=by_day, typed=typed, with_errors=undecoded == "column")
+    day = _DAYS[kind] if by_day else ""
+    paths = paths_of(section, day, typed=typed, with_errors=undecoded == "column")
     if undecoded == "column" and "value_error" not in [one.path for one in paths]:
         raise section.wrong("columns", "value_error among them for undecoded = 'column'")
     size = section.amount("file_size", _SIZES, "256 MB", FILE_BYTES)
@@ -319,47 +296,6 @@ def _table(section: SettingsSection, topic: str, home: str, typed: bool) -> Tabl
     )  # fmt: skip
     if found.sides and not typed:
         raise section.wrong("columns", "source.schemas, source.schema_files or source.registry for decoded columns")
-    return found
-
-
-def _paths(section: SettingsSection, *, by_day: bool, typed: bool, with_errors: bool) -> tuple[TablePath, ...]:
-    """Return the columns of a table: a list of names, or a table of names and paths; those that a table needs come first.
-
-    A table ``with_errors`` has the column ``value_error``, also if the configuration has no columns.
-    """
-    given = section.value("columns")
-    if isinstance(given, dict):
-        needed = (*REQUIRED_COLUMNS, "timestamp") if by_day else REQUIRED_COLUMNS
-        texts = {**dict(zip(needed, needed, strict=True)), **given}
-        if wrong := [name for name in needed if texts[name] != name]:
-            raise section.wrong("columns", f"the column {wrong[0]} of the records under its name")
-    else:
-        names = section.texts("columns") or (TYPED_COLUMNS if typed else DEFAULT_COLUMNS)
-        if with_errors and not section.has("columns"):
-            names = (*names, "value_error")
-        texts = {name: name for name in names}
-    found = tuple(_path(section, name, text) for name, text in texts.items())
-    if missing := [column for column in REQUIRED_COLUMNS if column not in texts]:
-        raise section.wrong("columns", f"{' and '.join(missing)} among the names")
-    if by_day and "timestamp" not in texts:
-        raise section.wrong("columns", 'timestamp among the names, or partition = "none"')
-    return found
-
-
-def _path(section: SettingsSection, name: str, text: Any) -> TablePath:
-    if not isinstance(text, str):
-        raise section.wrong("columns", "a list of names, or a table with texts such as value.total::decimal(18,2)")
-    path, separator, cast = text.partition("::")
-    cast = "".join(cast.lower().split())
-    kind = _CASTS.get(cast, cast if _DECIMAL.fullmatch(cast) else "")
-    if separator and not kind:
-        raise section.wrong("columns", f"a type among {', '.join(_CASTS)}, decimal(p,s) after {path}::")
-    found = TablePath(name, path.strip(), kind)
-    known = [*_RECORD_NAMES, *(column.name for columns in CONTENT_COLUMNS.values() for column in columns)]
-    first = found.parts[0]
-    if first not in known:
-        shown = [*known, "value.FIELD", "key.FIELD"]
-        raise section.wrong("columns", f"names of records; {unknown_name('column', first, shown)}")
     return found
 
 

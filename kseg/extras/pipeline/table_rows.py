@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from kseg.errors import KsegError, UsageError
-from kseg.extras.pipeline.pipeline_settings import PipelineSettings, TablePath, TableSettings
+from kseg.extras.pipeline.pipeline_settings import PipelineSettings, TableSettings
+from kseg.extras.pipeline.table_columns import TablePath, names_of_fields, with_distinct_fields
 from kseg.extras.serialization.record_decoder import DecodeSettings, with_types
 from kseg.extras.views.view_table import VIEWS
 from kseg.report.arrow_table import arrow_schema, pa, pc
@@ -65,8 +66,7 @@ class TableRows:
         value = self._known["value_decoded"]
         if value.type != "struct":
             return (*given, TablePath("value_decoded", "value_decoded"))
-        taken = {one.name.lower() for one in given}
-        names = [f"value_{one.name}" if one.name.lower() in taken else one.name for one in value.of]
+        names = names_of_fields(value.of, [*(one.name for one in given), self._table.day_column])
         return (*given, *(TablePath(name, f"value.{one.name}") for name, one in zip(names, value.of, strict=True)))
 
     def _column_of(self, path: TablePath) -> Column:
@@ -81,7 +81,7 @@ class TableRows:
             found = among[name]
         if path.cast:
             return Column(path.name, path.cast, "")
-        return found._replace(name=path.name)
+        return with_distinct_fields(found)._replace(name=path.name)
 
     @cached_property
     def schema(self) -> Any:
@@ -118,6 +118,8 @@ class TableRows:
                 found = pc.struct_field(found, path.parts[1:])
             if path.cast:
                 found = _cast(found, field, errors)
+            elif found.type != field.type:
+                found = found.view(field.type)  # fields in it have other names
             arrays.append(found)
         keeps_errors = self._table.undecoded == "column"
         if keeps_errors:

@@ -1,0 +1,125 @@
+"""The columns of a table: their names, and the paths of records and of fields that fill them.
+
+A path is a column of the view of records, or a field of a decoded key or value: ``value.total.amount``. The name of a field
+that has a dot or a bracket is in quotes: ``value['user.id']``. A type can follow: ``value.total::decimal(18,2)``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from kseg.extras.pipeline.settings_section import SettingsSection
+from kseg.extras.views.view_table import VIEWS
+from kseg.schema import CONTENT_COLUMNS, Column
+from kseg.text import unknown_name
+
+#: The columns of a table without ``columns``.
+DEFAULT_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+#: Those of a table with the fields of its topic's schema.
+TYPED_COLUMNS = ("topic", "partition", "offset", "timestamp", "key")
+#: The columns that each table has: without them a row cannot be found again.
+REQUIRED_COLUMNS = ("partition", "offset")
+_CASTS = {
+    "bigint": "int", "int": "int32", "double": "float", "float": "float32", "boolean": "bool", "text": "text",
+    "timestamp": "timestamp", "date": "date",
+}  # fmt: skip
+_DECIMAL = re.compile(r"decimal\((?:[1-9]|[12]\d|3[0-8]),(?:[12]?\d|3[0-8])\)")
+_RECORD_NAMES = [column.name for column in VIEWS["records"].columns]
+
+
+@dataclass(frozen=True, slots=True)
+class TablePath:
+    """A column of a table: a column of the view of records, or ``value.total.amount``, as another type with ``cast``."""
+
+    name: str
+    path: str
+    cast: str = ""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The column of the view, and the names of the fields in it."""
+        first, *fields = self.path.split(".")
+        return (f"{first}_decoded", *fields) if fields else (first,)
+
+
+def paths_of(section: SettingsSection, day: str, *, typed: bool, with_errors: bool) -> tuple[TablePath, ...]:
+    """Return the columns of a table: a list of names, or a table of names and paths; those that a table needs come first.
+
+    ``day`` is the column of its days, "" in a table without them. A table ``with_errors`` has the column ``value_error``,
+    also if the configuration has no columns. Raises UsageError.
+    """
+    given = section.value("columns")
+    if isinstance(given, dict):
+        needed = (*REQUIRED_COLUMNS, "timestamp") if day else REQUIRED_COLUMNS
+        texts = {**dict(zip(needed, needed, strict=True)), **given}
+        if wrong := [name for name in needed if texts[name] != name]:
+            raise section.wrong("columns", f"the column {wrong[0]} of the records under its name")
+    else:
+        names = section.texts("columns") or (TYPED_COLUMNS if typed else DEFAULT_COLUMNS)
+        if with_errors and not section.has("columns"):
+            names = (*names, "value_error")
+        texts = {name: name for name in names}
+    found = tuple(_path(section, name, text) for name, text in texts.items())
+    if missing := [column for column in REQUIRED_COLUMNS if column not in texts]:
+        raise section.wrong("columns", f"{' and '.join(missing)} among the names")
+    if day and "timestamp" not in texts:
+        raise section.wrong("columns", 'timestamp among the names, or partition = "none"')
+    _check_distinct(section, texts, day)
+    return found
+
+
+def _check_distinct(section: SettingsSection, names: Iterable[str], day: str) -> None:
+    """Raise UsageError for two names that tables do not distinguish, and for the name of the column of days."""
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            raise section.wrong("columns", f"names that tables distinguish, unlike {other} and {name}")
+        if name.lower() == day:
+            raise section.wrong("columns", f"another name than {name}, by which the table has its days")
+
+
+def _path(section: SettingsSection, name: str, text: Any) -> TablePath:
+    if not isinstance(text, str):
+        raise section.wrong("columns", "a list of names, or a table with texts such as value.total::decimal(18,2)")
+    path, separator, cast = text.partition("::")
+    cast = "".join(cast.lower().split())
+    kind = _CASTS.get(cast, cast if _DECIMAL.fullmatch(cast) else "")
+    if separator and not kind:
+        raise section.wrong("columns", f"a type among {', '.join(_CASTS)}, decimal(p,s) after {path}::")
+    found = TablePath(name, path.strip(), kind)
+    known = [*_RECORD_NAMES, *(column.name for columns in CONTENT_COLUMNS.values() for column in columns)]
+    first = found.parts[0]
+    if first not in known:
+        shown = [*known, "value.FIELD", "key.FIELD"]
+        raise section.wrong("columns", f"names of records; {unknown_name('column', first, shown)}")
+    return found
+
+
+def names_of_fields(fields: Iterable[Column], taken: Iterable[str] = ()) -> Iterator[str]:
+    """Yield the names of columns for fields: no table distinguishes two of them, or one and those that are ``taken``.
+
+    A field has its name; ``value_NAME`` if another column of the record has it, and a number if an earlier field has it. So
+    a name depends on the fields before it only: a field that is added after them renames no column.
+    """
+    own = {name.lower() for name in taken}
+    used = set(own)
+    for field in fields:
+        plain = f"value_{field.name}" if field.name.lower() in own else field.name
+        tries = (plain if number == 1 else f"{plain}_{number}" for number in count(1))
+        name = next(one for one in tries if one.lower() not in used)
+        used.add(name.lower())
+        yield name
+
+
+def with_distinct_fields(column: Column) -> Column:
+    """Return a column whose structs have no two fields with names that tables do not distinguish."""
+    inner = tuple(map(with_distinct_fields, column.of))
+    if column.type == "struct":
+        names = names_of_fields(inner)
+        inner = tuple(field._replace(name=name) for field, name in zip(inner, names, strict=True))
+    return column._replace(of=inner)
