@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import kseg
 from kseg.errors import KsegError, UsageError
 from kseg.format.sidefiles.last_stable_offset import stable_offset
 from kseg.format.storage.segment_files import SegmentFile
@@ -85,6 +86,33 @@ def test_a_filter_reads_a_range_of_bytes(
     wanted = {offset for offset in range(BATCHES * 4) if keep(offset)}
     assert wanted <= found
     assert len(found) <= len(wanted) + 11  # In gives the rows between, for Spark to drop.
+
+
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+
+
+@pytest.mark.parametrize("name", ["offset", "timestamp_ms"])
+@pytest.mark.parametrize(
+    ("kind", "value", "whole"),
+    [
+        (LessThanOrEqual, _HIGHEST, True), (In, (0, _HIGHEST), True), (GreaterThan, _HIGHEST, False),
+        (EqualTo, _HIGHEST, False), (GreaterThanOrEqual, _LOWEST, True), (LessThan, _LOWEST, False),
+    ],
+)  # fmt: skip
+def test_filters_reach_to_the_ends_of_64_bits(tmp_path: Path, name: str, kind: Any, value: Any, whole: bool) -> None:
+    """A bound after the highest number of a column is none, and one with which no row is left is no error."""
+    path = write(tmp_path / "orders-3", [batch(number) for number in range(3)])
+    assert len(read_all(path, [kind((name,), value)])) == (12 if whole else 0)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "rows"), [("0:9223372036854775808", 12), (f"4:{10**30}", 8), ("9223372036854775808:", 0)]
+)
+def test_offsets_beyond_64_bits_are_as_no_bound(tmp_path: Path, offsets: str, rows: int) -> None:
+    """Also as an option, and of the library: they limit rows as Python compares numbers."""
+    path = write(tmp_path / "orders-3", [batch(number) for number in range(3)])
+    assert len(read_all(path, offsets=offsets)) == rows
+    assert sum(found.num_rows for found in kseg.scan(path, offsets=offsets).to_batches()) == rows
 
 
 def test_segments_and_partitions_that_cant_hold_a_row_are_left_out(tmp_path: Path) -> None:

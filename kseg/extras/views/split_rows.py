@@ -21,6 +21,7 @@ from kseg.extras.views.view_table import BATCHES, DAMAGE, FINDINGS, FIRST_OFFSET
 from kseg.findings import READ_ERROR, RULES, Finding, Severity, Verdict, do_nothing, unreadable
 from kseg.format.checks.run_checks import policy_for
 from kseg.format.internal_topics.decode import internal_topic
+from kseg.format.record.layout import INT64_MAX, INT64_MIN
 from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.row_filter import RowFilter
@@ -232,13 +233,18 @@ def _bounds(limits: RowFilter) -> dict[str, tuple[int | None, int | None]]:
 
 
 def _within(batch: Any, bounds: Mapping[str, tuple[int | None, int | None]], columns: int) -> Any:
-    """Return the rows of a record batch within the bounds, with the first ``columns`` of its columns."""
+    """Return the rows of a record batch within the bounds, with the first ``columns`` of its columns.
 
-    for name, (first, end) in bounds.items():
-        if first is not None:
-            batch = batch.filter(pc.greater_equal(batch.column(name), first))
-        if end is not None:
-            batch = batch.filter(pc.less(batch.column(name), end))
+    Bounds can have more than 64 bits, such as the end after the highest offset.
+    """
+    for name, (start, end) in bounds.items():
+        first = INT64_MIN if start is None else max(start, INT64_MIN)
+        last = INT64_MAX if end is None else min(end - 1, INT64_MAX)
+        if first > last:
+            batch = batch.slice(0, 0)
+            continue
+        found = batch.column(name)
+        batch = batch.filter(pc.and_(pc.greater_equal(found, first), pc.less_equal(found, last)))
     return batch.select(range(columns)) if columns < batch.num_columns else batch
 
 
