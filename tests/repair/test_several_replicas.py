@@ -253,6 +253,27 @@ def test_a_third_replica_shows_where_an_epoch_began(tmp_path: Path) -> None:
     assert (tmp_path / "t-0" / "leader-epoch-checkpoint").read_text() == checkpoint
 
 
+@pytest.mark.parametrize("names", ["ab", "ac", "abc", "cba"])
+def test_an_epoch_is_in_the_history_of_a_leader_that_lost_its_batches(names: str, tmp_path: Path) -> None:
+    """A batch of a later epoch that another replica has, too, proves it, or the damaged bytes of the leader."""
+    log = [_batch(4 * n, 4, epoch) for n, epoch in enumerate((1, 1, 2, 2, 3, 3))]
+    stale = _batch(8, 4, 1, "stale")
+    first, second = (damage.flip(one, len(one) - 9) for one in log[2:4])
+    replicas = {
+        "a": log[:4],
+        "b": [*log[:2], first, *log[3:5]],
+        "c": [*log[:2], first, second, *log[4:]],
+        "d": [*log[:2], stale],
+    }
+    for name in (*names, "d"):
+        (tmp_path / name / "t-0").mkdir(parents=True)
+        (tmp_path / name / "t-0" / f"{0:020}.log").write_bytes(b"".join(replicas[name]))
+    done = invoke("repair", *(tmp_path / name / "t-0" for name in (*names, "d")), tmp_path / "t-0")
+    assert done.exit_code == 0, done.stdout
+    assert _written(tmp_path / "t-0") == {4 * n: one for n, one in enumerate(log) if n < 5 or "c" in names}
+    assert (tmp_path / "t-0" / "leader-epoch-checkpoint").read_text().split() == ["0", "3", "1", "0", "2", "8", "3", "16"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "other", [_batch(4, 4, 1, "w"), damage.alter(_batch(4, 4, 1), 0, producer_id=8)], ids=["records", "producer"]

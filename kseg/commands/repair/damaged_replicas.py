@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import merge
-from itertools import groupby
+from itertools import groupby, repeat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,7 +94,8 @@ class DamagedReplica:
     - ``doubtful``: the offsets of batches whose leader epochs were corrected. ``epoch_of``: the epoch that another replica
       proves for a batch. ``stored``: the epochs of its checkpoint, None if none can be read, which ``unreadable`` names.
     - ``starts``: by leader epoch, the offset after the last batch before it and that of its first batch. The epoch began
-      in between. From ``history_end`` on, its batches are of another history.
+      in between. ``shared``: by path of another replica, the offset after the last batch that both had with the same epoch:
+      up to there, they have one history. From ``history_end`` on, its batches are of another one.
     - ``start``, ``end``: its offsets. ``missing``: those between them that it lacks since an earlier loss, as for validate.
     - ``cleaned``: the offset that the log cleaner has reached, as its batches or the checkpoint of its log directory show,
       0 if nothing shows compaction.
@@ -111,6 +112,7 @@ class DamagedReplica:
     cleaned: int = 0
     missing: list[LostOffsets] = field(default_factory=list)
     starts: dict[int, tuple[int, int]] = field(default_factory=dict)
+    shared: dict[str, int] = field(default_factory=dict)
     stored: Sequence[LeaderEpoch] | None = None
     left_out: list[LeftOutBatches] = field(default_factory=list)
     found: list[LostRange] = field(default_factory=list)
@@ -252,13 +254,12 @@ def settle_epochs(replicas: Sequence[DamagedReplica]) -> None:
     ordered = merge(*(_numbered(n, replica) for n, replica in enumerate(replicas)), key=lambda one: one[1].base_offset)
     for _, group in groupby(ordered, key=lambda one: one[1].base_offset):
         batches = [*group]
+        certain = [(m, one) for m, one in batches if last_overlap(doubtful[m], one.base_offset, one.base_offset) < 0]
+        _share(replicas, certain)
         for n, batch in batches:
-            votes: Counter[int] = Counter()
-            for m, other in batches:
-                is_doubtful = last_overlap(doubtful[m], other.base_offset, other.base_offset) >= 0
-                votes[other.epoch] += other.is_same(batch) and not is_doubtful
-            epoch = min(votes, key=lambda one: (-votes[one], one))
-            if votes[epoch] and epoch != batch.epoch:
+            votes = Counter(other.epoch for _, other in certain if other.is_same(batch))
+            epoch = min(votes, key=lambda one: (-votes[one], one), default=batch.epoch)
+            if epoch != batch.epoch:
                 replicas[n].epoch_of[batch.path, batch.position] = epoch
             replicas[n].cleaned = max(replicas[n].cleaned, batch.last_offset + 1 if batch.cleaned else 0)
             epoch = replicas[n].epoch_of.get((batch.path, batch.position), batch.epoch)
@@ -270,6 +271,14 @@ def settle_epochs(replicas: Sequence[DamagedReplica]) -> None:
     for replica, found in zip(replicas, runs, strict=True):
         entries = merged(replica.stored or (), found, None)
         replica.epochs = LeaderEpochCache(entries, replica.end)
+
+
+def _share(replicas: Sequence[DamagedReplica], batches: Sequence[tuple[int, ReplicaBatch]]) -> None:
+    """Add to ``shared`` those of the batches with one base offset that several replicas have with the same epoch."""
+    for n, batch in batches:
+        for m, other in batches:
+            if n != m and batch.is_same(other) and batch.epoch == other.epoch >= 0:
+                replicas[n].shared[replicas[m].path] = batch.last_offset + 1
 
 
 def _numbered(n: int, replica: DamagedReplica) -> Iterator[tuple[int, ReplicaBatch]]:
@@ -319,13 +328,19 @@ def _settle_starts(replicas: Sequence[DamagedReplica]) -> list[tuple[int, int, i
 
     Each is (epoch, lowest, highest possible first offset). A checkpoint shows the first offset, unless batches contradict
     it. Otherwise the epoch began after the last batch before it and not after its first batch, in each replica that has it.
+    An epoch of which the first replica lost all batches is one of its epochs if another replica of its history has it.
     """
     leader = replicas[0]
+    ends = _history_ends(replicas)
+    own = dict(leader.epochs.entries)
+    for replica, end in zip(replicas, ends, strict=True):
+        own |= {epoch: first for epoch, (_, first) in replica.starts.items() if first < end and epoch not in own}
     unknown: list[tuple[int, int, int]] = []
     entries: list[LeaderEpoch] = []
-    for epoch, start in leader.epochs.entries:
+    for epoch, start in sorted(own.items()):
         ranges = [replica.starts[epoch] for replica in replicas if epoch in replica.starts]
         low, first = max((low for low, _ in ranges), default=start), min((at for _, at in ranges), default=start)
+        low = max(low, *map(_end_before, replicas, ends, repeat(epoch))) if ranges else low
         stored = [
             entry.start_offset
             for replica in replicas
@@ -337,3 +352,22 @@ def _settle_starts(replicas: Sequence[DamagedReplica]) -> list[tuple[int, int, i
         entries.append(LeaderEpoch(epoch, min(start, *stored, first)))
     leader.epochs = LeaderEpochCache(entries, leader.epochs.log_end)
     return unknown
+
+
+def _history_ends(replicas: Sequence[DamagedReplica]) -> list[int]:
+    """Return up to which offset the history of each replica is proved to be that of the first one.
+
+    A leader epoch has one leader, so replicas that have a batch of it in common have the same batches before it.
+    """
+    ends = [replicas[0].end, *[0] * (len(replicas) - 1)]
+    for _ in replicas[1:]:
+        for n, replica in enumerate(replicas):
+            shared = (min(replica.shared.get(other.path, 0), end) for other, end in zip(replicas, ends, strict=True))
+            ends[n] = max(ends[n], *shared)
+    return ends
+
+
+def _end_before(replica: DamagedReplica, end: int, epoch: int) -> int:
+    """Return the offset up to which the batches of a replica that are before ``end`` are older than a leader epoch."""
+    later = [low for one, (low, first) in replica.starts.items() if one >= epoch and first < end]
+    return min(later, default=end)

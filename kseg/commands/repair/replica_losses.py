@@ -31,7 +31,15 @@ from kseg.commands.repair.damaged_replicas import (
 )
 from kseg.commands.repair.repair_losses import LostOffsets, LostRange
 from kseg.findings import joined_ranges
-from kseg.format.record.layout import ATTRIBUTES_AT, CRC_AT, INT64_MAX, LEGACY_CRC_AT, MAGIC_AT, SIZE_AT
+from kseg.format.record.layout import (
+    ATTRIBUTES_AT,
+    CRC_AT,
+    INT64_MAX,
+    LEGACY_CRC_AT,
+    MAGIC_AT,
+    PARTITION_LEADER_EPOCH_AT,
+    SIZE_AT,
+)
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.writer.output_guards import PartitionFolder
 from kseg.text import count_of
@@ -226,23 +234,31 @@ def drop_found_losses(replicas: Sequence[DamagedReplica]) -> None:
     for replica in replicas:
         for other in replicas:
             if other is not replica and replica.losses:
-                found = _found_in(other, replica)
+                found = {one.loss: None for one in _compared(replica, other) if one.is_found}
                 replica.losses = [loss for loss in replica.losses if loss not in found]
                 replica.found += found
 
 
-def _found_in(other: DamagedReplica, replica: DamagedReplica) -> dict[LostRange, None]:
-    """Return the losses of a replica whose batches another one has, in order."""
-    waiting = [_Comparison(replica, loss) for loss in replica.losses if not isinstance(loss, LostOffsets)]
-    waiting.sort(key=lambda one: one.low, reverse=True)
+def share_lost_batches(replicas: Sequence[DamagedReplica]) -> None:
+    """Add the damaged batches of replicas that others have, with the same leader epoch, to the batches that both had."""
+    for replica in replicas:
+        for other in replicas:
+            if other is not replica and replica.losses:
+                end = max((one.shared for one in _compared(replica, other)), default=0)
+                for one, path in ((replica, other.path), (other, replica.path)):
+                    one.shared[path] = max(one.shared.get(path, 0), end)
+
+
+def _compared(replica: DamagedReplica, other: DamagedReplica) -> list[_Comparison]:
+    """Compare the losses of a replica with the batches of another one."""
+    found = [_Comparison(replica, loss) for loss in replica.losses if not isinstance(loss, LostOffsets)]
+    waiting = sorted(found, key=lambda one: one.low, reverse=True)
     active: list[_Comparison] = []
-    found: dict[LostRange, None] = {}
     for batch in other.batches() if waiting else ():
         while waiting and waiting[-1].low <= batch.last_offset:
             active.append(waiting.pop())
         for one in active:
             one.compare(batch)
-        found |= {one.loss: None for one in active if one.is_found}
         active = [one for one in active if not one.is_done]
         if not waiting and not active:
             break
@@ -259,6 +275,7 @@ class _Comparison:
         self._offset = int.from_bytes(_read(Path(loss.file), self._at, SIZE_AT))
         self.low = max(low, self._offset)  # no batch before it counts
         self.is_found = self.is_done = False
+        self.shared = 0  # the offset after the last of the batches that are equal, also in their leader epochs
 
     def compare(self, batch: ReplicaBatch) -> None:
         """Compare the next batch: all bytes, or all offsets, of the loss must be those of equal batches."""
@@ -267,6 +284,8 @@ class _Comparison:
             return  # it is before the lost bytes, whose offsets need not be known
         lost = _read(Path(self.loss.file), self._at, min(batch.size, self.loss.end - self._at))
         is_same = _is_same(lost, _read(batch.path, batch.position, batch.size))
+        if is_same and batch.epoch >= 0 and int.from_bytes(lost[PARTITION_LEADER_EPOCH_AT:MAGIC_AT]) == batch.epoch:
+            self.shared = batch.last_offset + 1
         self._at += batch.size
         has_all_offsets = self._high is not None and self._high <= batch.last_offset
         self.is_found = is_same and (self._at == self.loss.end or has_all_offsets)

@@ -32,7 +32,13 @@ from kseg.commands.repair.merged_log import MergedLog, copies_missing_in, with_c
 from kseg.commands.repair.repair import repair
 from kseg.commands.repair.repair_losses import LostOffsets, LostRange, OffsetGap, RepairResult, ReportLine, TakenRange
 from kseg.commands.repair.repaired_segment import RepairPlan
-from kseg.commands.repair.replica_losses import KnownOffsets, RecordGaps, drop_found_losses, lost_ranges
+from kseg.commands.repair.replica_losses import (
+    KnownOffsets,
+    RecordGaps,
+    drop_found_losses,
+    lost_ranges,
+    share_lost_batches,
+)
 from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import do_nothing
 from kseg.format.sidefiles.metadata_files import topic_id_of
@@ -78,6 +84,7 @@ def repair_replicas(
         replicas, unread = _repaired(sources, scratch, name, plan, progress, prefer)
         settle_epochs(replicas)
         replicas.sort(key=lambda one: (one.path == prefer, one.epochs.order, -len(one.losses)), reverse=True)
+        share_lost_batches(replicas)
         truncated = end_other_histories(replicas)
         drop_found_losses(replicas)
         folder = scratch / "merged" / name
