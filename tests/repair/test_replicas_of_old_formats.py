@@ -112,3 +112,23 @@ def test_an_epoch_that_no_leader_set_excludes_no_history(damaged: bool, swapped:
     (new / "leader-epoch-checkpoint").write_text("0\n0\n")
     code, rows, found = _repair(*((new, old) if swapped else (old, new)), tmp_path / "t-0")
     assert (code, found, _offsets(rows, "lost")) == (0, [*range(30)], [])
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_set_and_single_messages_of_it(swapped: bool, tmp_path: Path) -> None:
+    """Zeros over the head of a stored set leave messages of v0 that are valid by themselves: their records are equal."""
+    random = Random(5)
+    sets = [
+        build_wrapper(
+            [PlainRecord(n + i, b"k", random.randbytes(900), -1) for i in range(4)], magic=0, compression="snappy"
+        )
+        for n in range(0, 24, 4)
+    ]
+    start = len(sets[0]) + 340
+    data = b"".join(sets)
+    damaged = data[:start] + bytes(4096) + data[start + 4096 :]
+    replicas = [_replica(tmp_path / "a" / "t-0", data), _replica(tmp_path / "b" / "t-0", damaged)]
+    single = invoke("repair", "--dry-run", replicas[1])
+    assert "18 records" in single.stdout, single.stdout
+    code, rows, found = _repair(*(replicas[::-1] if swapped else replicas), tmp_path / "t-0")
+    assert (code, found, _offsets(rows, "lost")) == (0, [*range(24)], [])

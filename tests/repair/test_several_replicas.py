@@ -271,7 +271,16 @@ def test_an_epoch_is_in_the_history_of_a_leader_that_lost_its_batches(names: str
     done = invoke("repair", *(tmp_path / name / "t-0" for name in (*names, "d")), tmp_path / "t-0")
     assert done.exit_code == 0, done.stdout
     assert _written(tmp_path / "t-0") == {4 * n: one for n, one in enumerate(log) if n < 5 or "c" in names}
-    assert (tmp_path / "t-0" / "leader-epoch-checkpoint").read_text().split() == ["0", "3", "1", "0", "2", "8", "3", "16"]
+    assert (tmp_path / "t-0" / "leader-epoch-checkpoint").read_text().split() == [
+        "0",
+        "3",
+        "1",
+        "0",
+        "2",
+        "8",
+        "3",
+        "16",
+    ]
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """The versions of one batch that replicas have: the log cleaner of each removes records by itself.
 
 It keeps the base offset and the last offset of v2 batches. Of wrappers it changes both, so these are compared by their
-records.
+records. So are single messages, of which another replica can have a set: in a damaged set, they are read by themselves.
 """
 
 from __future__ import annotations
@@ -43,21 +43,25 @@ def _rank(batch: ReplicaBatch) -> tuple[int, int, int]:
 
 def agree(left: ReplicaBatch, right: ReplicaBatch) -> bool:
     """Return whether both can be versions of one batch: no record of one differs from that of the other at its offset."""
-    if not (left.wrapper and right.wrapper):
-        if (left.base_offset, left.last_offset) != (right.base_offset, right.last_offset):
-            return False
-        if different_producer_fields(_content(left)[0], 0, _content(right)[0], 0):
-            return False
-    one, other = _records(left), _records(right)
+    (header, one), (other_header, other) = _content(left), _content(right)
+    if min(header.magic[0], other_header.magic[0]) >= 2 and not _has_offsets_of(left, right):
+        return False
+    if different_producer_fields(header, 0, other_header, 0):
+        return False
     # A replica can lack records only where the cleaner has removed them: fewer than offsets are left.
     return all(one[offset] == other[offset] for offset in one.keys() & other.keys())
 
 
 def is_cleaned_version(cleaned: ReplicaBatch, batch: ReplicaBatch) -> bool:
     """Return whether ``cleaned`` is ``batch`` without some of its records."""
-    if cleaned.records >= batch.records or not agree(cleaned, batch):
+    if cleaned.records >= batch.records or not _has_offsets_of(cleaned, batch) or not agree(cleaned, batch):
         return False
     return _records(cleaned).keys() < _records(batch).keys()
+
+
+def _has_offsets_of(left: ReplicaBatch, right: ReplicaBatch) -> bool:
+    """Return whether both have the first and the last offset that the cleaner keeps."""
+    return (left.wrapper and right.wrapper) or left[:2] == right[:2]
 
 
 def ranges_without(batch: ReplicaBatch, other: ReplicaBatch) -> Iterator[tuple[int, int]]:
