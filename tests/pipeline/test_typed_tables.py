@@ -275,6 +275,51 @@ def test_fields_whose_names_tables_do_not_distinguish(tmp_path: Path, kind: str)
         assert run(path, *again).returncode == 0
 
 
+def test_names_of_fields_with_dots(tmp_path: Path, kind: str) -> None:
+    """JSON has any name: such a topic loads without columns, and brackets name the field in columns, also in structs."""
+    value = {"user.id": 7, "a::b": "8", "in": {"x.y": {"z": 5}, "it's": 6, "[k]": "q"}, "a b": 2}
+    write_schemas(tmp_path / "registry" / "_schemas-0", "JSON", [_json_schema(value)], "orders-value")
+    write_log(tmp_path / "source" / "orders-0", [_json(1, value)])
+    path = config(tmp_path, kind, more=SCHEMAS)
+    for action in (("run",), ("run",), ("replay", "--topic", "orders", "--offsets", "0:0:1"), ("verify",)):
+        done = run(path, *action)
+        assert done.returncode == 0, done.stderr
+    (row,) = table_rows(tmp_path, kind)
+    assert {name: row[name] for name in value} == value
+    paths = {
+        "value['user.id']": 7,
+        'value["a::b"] :: bigint': 8,
+        "value.in['x.y'].z::text": "5",
+        r"value.in['it\'s']": 6,
+        "value.in['[k]']": "q",
+        "value['in']": value["in"],
+        "value.a b": 2,
+    }
+    columns = ", ".join(f"c{number} = {json.dumps(text)}" for number, text in enumerate(paths))
+    state, lake = {"state": "other", "lake": str(tmp_path / "other-lake")}, tmp_path / "other-lake"
+    other = config(tmp_path, more=SCHEMAS, table=f"columns = {{ {columns} }}\n", **state)
+    assert run_here(other).code == 0
+    (data,) = lake.rglob("*.parquet")
+    (row,) = pq.ParquetFile(data).read().to_pylist()
+    assert [row[f"c{number}"] for number in range(len(paths))] == list(paths.values())
+
+
+def test_paths_that_name_no_field(tmp_path: Path) -> None:
+    """The message has the spelling that works."""
+    write_schemas(tmp_path / "registry" / "_schemas-0", "JSON", [_json_schema({"user.id": 7})], "orders-value")
+    write_log(tmp_path / "source" / "orders-0", [_json(1, {"user.id": 7})])
+    for text, message in (
+        ("value.user.id", "value.user.id: unknown field 'user': did you mean ['user.id']?"),
+        ("value['user.id'].x", "value['user.id'].x: unknown field 'x': it is in no struct"),
+        ("value['user.id'", "expected .FIELD, ['FIELD'] or ::TYPE after value in value['user.id', got"),
+        ("value.", "expected .FIELD, ['FIELD'] or ::TYPE after value in value., got"),
+        ("value.id::", "expected a type after value.id in value.id::, got"),
+    ):
+        done = run(config(tmp_path, more=SCHEMAS, table=f"columns = {{ a = {json.dumps(text)} }}\n"))
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+        assert message in done.stderr
+
+
 def _json(number: int, value: Any) -> bytes:
     return framed(number, json.dumps(value).encode())
 

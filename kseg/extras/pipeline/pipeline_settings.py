@@ -83,7 +83,7 @@ class TableSettings:
     @property
     def sides(self) -> tuple[str, ...]:
         """The sides that are decoded: of "key" and "value"."""
-        contents = {path.parts[0] for path in self.paths} | ({"value_decoded"} if self.by_schema else set())
+        contents = {path.column for path in self.paths} | ({"value_decoded"} if self.by_schema else set())
         return tuple(side for side in ("key", "value") if any(name.startswith(f"{side}_") for name in contents))
 
     @property
@@ -283,7 +283,7 @@ def _table(section: SettingsSection, topic: str, home: str, typed: bool) -> Tabl
     by_schema = typed and not section.has("columns")
     day = _DAYS[kind] if by_day else ""
     paths = paths_of(section, day, typed=typed, with_errors=undecoded == "column")
-    if undecoded == "column" and "value_error" not in [one.path for one in paths]:
+    if undecoded == "column" and "value_error" not in [one.column for one in paths]:
         raise section.wrong("columns", "value_error among them for undecoded = 'column'")
     size = section.amount("file_size", _SIZES, "256 MB", FILE_BYTES)
     decoded_as, evolve = section.text("value_as", "struct"), section.choice("evolve", EVOLUTIONS)

@@ -1,7 +1,7 @@
 """The columns of a table: their names, and the paths of records and of fields that fill them.
 
-A path is a column of the view of records, or a field of a decoded key or value: ``value.total.amount``. The name of a field
-that has a dot or a bracket is in quotes: ``value['user.id']``. A type can follow: ``value.total::decimal(18,2)``.
+A path is a column of the view of records, or a field of a decoded key or value: ``value.total.amount``. A name with other
+characters is in brackets, as in a path of JSON: ``value['user.id']``. A type can follow: ``value.total::decimal(18,2)``.
 """
 
 from __future__ import annotations
@@ -31,19 +31,35 @@ _DECIMAL = re.compile(r"decimal\((?:[1-9]|[12]\d|3[0-8]),(?:[12]?\d|3[0-8])\)")
 _RECORD_NAMES = [column.name for column in VIEWS["records"].columns]
 
 
+#: A field in a path: up to a dot, a bracket or a type; or in quotes.
+_FIELD = re.compile(
+    r"\.(?P<name>(?:(?!::)[^.\[])+)|\[(?:'(?P<single>(?:[^'\\]|\\.)*)'|\"(?P<double>(?:[^\"\\]|\\.)*)\")\]", re.DOTALL
+)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
 @dataclass(frozen=True, slots=True)
 class TablePath:
-    """A column of a table: a column of the view of records, or ``value.total.amount``, as another type with ``cast``."""
+    """A column of a table: its name, the column of the view, the names of the fields in it, and a type to ``cast`` to."""
 
     name: str
-    path: str
+    column: str
+    fields: tuple[str, ...] = ()
     cast: str = ""
 
     @property
-    def parts(self) -> tuple[str, ...]:
-        """The column of the view, and the names of the fields in it."""
-        first, *fields = self.path.split(".")
-        return (f"{first}_decoded", *fields) if fields else (first,)
+    def path(self) -> str:
+        """The path as the configuration has it."""
+        first = self.column.removesuffix("_decoded") if self.fields else self.column
+        return "".join((first, *map(shown_field, self.fields)))
+
+
+def shown_field(name: str) -> str:
+    """Return the name of a field as it follows in a path, in quotes if it needs them."""
+    plain = f".{name}"
+    if (match := _FIELD.fullmatch(plain)) and match["name"] == name.strip():
+        return plain
+    return "['{}']".format(re.sub(r"([\\'])", r"\\\1", name))
 
 
 def paths_of(section: SettingsSection, day: str, *, typed: bool, with_errors: bool) -> tuple[TablePath, ...]:
@@ -86,18 +102,30 @@ def _check_distinct(section: SettingsSection, names: Iterable[str], day: str) ->
 def _path(section: SettingsSection, name: str, text: Any) -> TablePath:
     if not isinstance(text, str):
         raise section.wrong("columns", "a list of names, or a table with texts such as value.total::decimal(18,2)")
-    path, separator, cast = text.partition("::")
-    cast = "".join(cast.lower().split())
+    first, fields, cast = _parsed(section, text.strip())
     kind = _CASTS.get(cast, cast if _DECIMAL.fullmatch(cast) else "")
-    if separator and not kind:
-        raise section.wrong("columns", f"a type among {', '.join(_CASTS)}, decimal(p,s) after {path}::")
-    found = TablePath(name, path.strip(), kind)
+    if cast and not kind:
+        raise section.wrong("columns", f"a type among {', '.join(_CASTS)}, decimal(p,s) after ::")
     known = [*_RECORD_NAMES, *(column.name for columns in CONTENT_COLUMNS.values() for column in columns)]
-    first = found.parts[0]
     if first not in known:
         shown = [*known, "value.FIELD", "key.FIELD"]
         raise section.wrong("columns", f"names of records; {unknown_name('column', first, shown)}")
-    return found
+    return TablePath(name, first, fields, kind)
+
+
+def _parsed(section: SettingsSection, text: str) -> tuple[str, tuple[str, ...], str]:
+    """Return the column of the view, the fields in it, and the type of a text. Raises UsageError."""
+    first = re.split(r"\.|\[|::", text, maxsplit=1)[0]
+    fields, at = [], len(first)
+    while match := _FIELD.match(text, at):
+        quoted = next((one for one in (match["single"], match["double"]) if one is not None), None)
+        fields.append(match["name"].strip() if quoted is None else _ESCAPED.sub(r"\1", quoted))
+        at = match.end()
+    path, separator, cast = text[:at], text[at:].strip()[:2], "".join(text[at:].lower().split())[2:]
+    if separator not in ("", "::") or (separator and not cast):
+        expected = "a type" if separator == "::" else ".FIELD, ['FIELD'] or ::TYPE"
+        raise section.wrong("columns", f"{expected} after {path} in {text}")
+    return f"{first.strip()}_decoded" if fields else first.strip(), tuple(fields), cast
 
 
 def names_of_fields(fields: Iterable[Column], taken: Iterable[str] = ()) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from kseg.errors import KsegError, UsageError
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings, TableSettings
-from kseg.extras.pipeline.table_columns import TablePath, names_of_fields, with_distinct_fields
+from kseg.extras.pipeline.table_columns import TablePath, names_of_fields, shown_field, with_distinct_fields
 from kseg.extras.serialization.record_decoder import DecodeSettings, with_types
 from kseg.extras.views.view_table import VIEWS
 from kseg.report.arrow_table import arrow_schema, pa, pc
@@ -67,17 +67,22 @@ class TableRows:
         if value.type != "struct":
             return (*given, TablePath("value_decoded", "value_decoded"))
         names = names_of_fields(value.of, [*(one.name for one in given), self._table.day_column])
-        return (*given, *(TablePath(name, f"value.{one.name}") for name, one in zip(names, value.of, strict=True)))
+        return (
+            *given,
+            *(TablePath(name, "value_decoded", (one.name,)) for name, one in zip(names, value.of, strict=True)),
+        )
 
     def _column_of(self, path: TablePath) -> Column:
         """Return the column of a path. Raises UsageError if the schemas lack the field."""
-        first, *fields = path.parts
-        found = self._known[first]
-        for name in fields:
+        found = self._known[path.column]
+        for name in path.fields:
             among = {one.name: one for one in found.of} if found.type == "struct" else {}
             if name not in among:
                 where = f"{self._settings.path}: table.{self._table.topic}.columns: {path.path}"
-                raise UsageError(f"{where}: {unknown_name('field', name, among)}")
+                known = [shown_field(one).removeprefix(".") for one in among]
+                raise UsageError(
+                    f"{where}: {unknown_name('field', name, known, '' if known else 'it is in no struct')}"
+                )
             found = among[name]
         if path.cast:
             return Column(path.name, path.cast, "")
@@ -91,7 +96,7 @@ class TableRows:
     @cached_property
     def needed(self) -> tuple[Column, ...]:
         """The columns of the view that the rows are made of."""
-        names = {path.parts[0]: None for path in self._paths}
+        names = {path.column: None for path in self._paths}
         names |= {"timestamp_ms": None} if "timestamp" in names else {}
         if self.decoding:
             names |= dict.fromkeys(one.name for one in REJECTED if one.name in _RECORDS)
@@ -113,9 +118,9 @@ class TableRows:
         errors = self._errors(batch)
         arrays = []
         for path, field in zip(self._paths, self.schema, strict=True):
-            found = batch.column(path.parts[0])
-            if len(path.parts) > 1:
-                found = pc.struct_field(found, path.parts[1:])
+            found = batch.column(path.column)
+            if path.fields:
+                found = pc.struct_field(found, path.fields)
             if path.cast:
                 found = _cast(found, field, errors)
             elif found.type != field.type:
@@ -123,7 +128,7 @@ class TableRows:
             arrays.append(found)
         keeps_errors = self._table.undecoded == "column"
         if keeps_errors:
-            at = [path.path for path in self._paths].index("value_error")
+            at = [path.column for path in self._paths].index("value_error")
             arrays[at] = pa.array(errors, pa.string())
         rows = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if keeps_errors or not any(errors):
