@@ -11,7 +11,7 @@ import pytest
 
 from kseg.cli.main import COMMANDS
 from kseg.rule_table import RULES
-from tools.docs import benchmark_bars, documents, examples, site
+from tools.docs import benchmark_bars, documents, examples, option_tables, site
 from tools.docs.terminal import WIDTH
 from tools.lab.remedy_record import actions
 
@@ -26,6 +26,13 @@ LANGUAGES = {"console", "python", "text", "sh", "toml", "yaml", "sql", "json", "
 def test_the_documentation_is_what_the_program_prints() -> None:
     """The output of every command, all tables, pictures, pages of rules and commands, and man pages; `make docs` updates."""
     assert documents.differences() == []
+
+
+def test_the_page_about_spark_names_the_commands_that_run_there() -> None:
+    """A reader learns which ones accept ``--spark``: the sentence has those that do, in their order."""
+    page = (ROOT / "docs" / "how-to" / "query-with-spark.md").read_text(encoding="utf-8")
+    *names, last = (f"`{name}`" for name in COMMANDS if "spark" in option_tables.fields_of(name))
+    assert f"\n{', '.join(names)} and {last} accept `--spark MASTER`." in page
 
 
 def test_readme_is_short() -> None:
