@@ -306,3 +306,26 @@ def test_an_incomplete_batch_of_another_replica_is_not_lost(*, is_last: bool, tm
     code, lost, found = _repair(intact, cut, tmp_path / "t-0")
     assert (len(lost), sorted(found)) == (0 if is_last else 1, [0, 4, 5, 6, 8, following])
     assert code == (not is_last)
+
+
+@pytest.mark.parametrize("end", [0, 90])
+@pytest.mark.parametrize("headers", [False, True])
+def test_adjacent_losses_have_their_own_bytes(headers: bool, end: int, tmp_path: Path) -> None:
+    """Two replicas lost the same batches: the rows are those of the repair of one, and their bytes those that are lost."""
+    batches = [_batch([(n + i, b"k", b"%d" % (n + i)) for i in range(5)]) for n in range(0, 50, 5)]
+    for n in (2, 3, 4, 6):
+        batches[n] = bytes([n]) * len(batches[n]) if headers and n < 4 else _broken(batches[n])
+    replicas = [_replica(tmp_path / name / "t-0", *batches, b"\7" * end) for name in "ab"]
+    done = invoke("repair", "--dry-run", "--format", "jsonl", replicas[0])
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    alone = [(row["position"], row["end"], row["offset"], row["last_offset"]) for row in rows if row["kind"] == "lost"]
+    done = invoke("repair", "--format", "jsonl", *replicas, tmp_path / "t-0")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.exit_code == 1
+    found = [(row["position"], row["end"], row["offset"], row["last_offset"]) for row in rows if row["kind"] == "lost"]
+    assert found == alone
+    lost = sum(len(batches[n]) for n in (2, 3, 4, 6)) + end
+    assert (
+        [row["lost_bytes"] for row in rows if row["kind"] == "summary"] == [lost] == [sum(b - a for a, b, *_ in found)]
+    )
+    assert not [row for row in rows if row["kind"] == "missing"]

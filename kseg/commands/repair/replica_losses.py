@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import merge
-from itertools import accumulate, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -136,31 +136,33 @@ class KnownOffsets:
     """The offsets of some losses."""
 
     def __init__(self, losses: Iterable[LostRange]) -> None:
-        rows = sorted(
+        self._ranges = joined_ranges(
             (one.offset, one.last_offset) for one in losses if one.offset is not None and one.last_offset is not None
         )
-        self._firsts = [first for first, _ in rows]
-        self._lasts = [*accumulate((last for _, last in rows), max)]
 
     def __contains__(self, row: LostRange) -> bool:
-        """Return whether one of the losses has all offsets of a row."""
+        """Return whether losses have all offsets of a row."""
         if row.offset is None or row.last_offset is None:
             return False
-        at = bisect_right(self._firsts, row.offset)
-        return at > 0 and row.last_offset <= self._lasts[at - 1]
+        at = bisect_right(self._ranges, (row.offset, INT64_MAX)) - 1
+        return at >= 0 and row.last_offset <= self._ranges[at][1]
 
 
 class _Part(NamedTuple):
-    """A loss of the n-th replica, and the first and the last offset that it can have had."""
+    """The losses of the n-th replica that can have had the offsets ``low`` to ``high``."""
 
     low: int
     high: int
     n: int
-    loss: LostRange
+    losses: list[LostRange]
 
     def within(self, first: int, last: int) -> _Part:
         """Return the part of it in a range of offsets."""
         return self._replace(low=max(first, self.low), high=min(last, self.high))
+
+    def order(self) -> tuple[int, ...]:
+        """Return the order of parts. Of those with one first offset, the losses of known offsets are first."""
+        return self.low, self.losses[0].last_offset is None, self.high, self.n
 
 
 class _LossesByOffset:
@@ -170,28 +172,31 @@ class _LossesByOffset:
         self._replicas = replicas
         self._deletions = missing.deletions
         self._lost: dict[str, OffsetRanges] = {}
+        self._named: set[LostRange] = set()
         parts: dict[tuple[object, ...], _Part] = {}
         for n, replica in enumerate(replicas):
-            own = []
+            lost = []
             for loss in (*replica.losses, *replica.left_out):
-                if not replica.is_other_history(loss):
-                    low, high = replica.lost_offsets(loss)
-                    own.append(_Part(low, INT64_MAX if high is None else high, n, loss))
-            self._lost[replica.path] = joined_ranges((one.low, one.high) for one in own if one.low <= one.high)
-            # Nothing shows that a LostOffsets had batches: the repair of the result names them. Losses of the same offsets
-            # are one.
-            for one in own:
-                if not isinstance(one.loss, LostOffsets):
-                    parts.setdefault((*one[:3], one.loss.why if isinstance(one.loss, LeftOutBatches) else None), one)
+                low, last = replica.lost_offsets(loss)
+                high = INT64_MAX if last is None else last
+                if replica.is_other_history(loss):
+                    continue
+                lost += [(low, high)] if low <= high else []
+                if not isinstance(loss, LostOffsets):  # the repair of the result names these: they need no batches
+                    parts.setdefault((low, high, n, type(loss)), _Part(low, high, n, [])).losses.append(loss)
+            self._lost[replica.path] = joined_ranges(lost)
         self._waiting = sorted(parts.values(), key=lambda part: part.low, reverse=True)
         self._active: list[_Part] = []
 
     def between(self, first: int, last: int) -> Iterator[LostRange]:
-        """Yield a row for each part of a missing range that replicas lost: that of the first replica which lost it."""
+        """Yield a row for each loss in a missing range: for adjacent ones, those of the first replica that lost some.
+
+        Each offset is in one row. A loss that begins at the same offset as another one gets a row without offsets.
+        """
         while self._waiting and self._waiting[-1].low <= last:
             self._active.append(self._waiting.pop())
         self._active = [one for one in self._active if one.high >= first]
-        parts = sorted((one.within(first, last) for one in self._active), key=lambda part: part[:3])
+        parts = sorted((one.within(first, last) for one in self._active), key=_Part.order)
         at = 0
         while at < len(parts):
             begin, end, *_ = parts[at]
@@ -200,11 +205,26 @@ class _LossesByOffset:
                 joined.append(parts[at])
                 end = max(end, parts[at].high)
                 at += 1
-            loss = min(joined, key=lambda part: part.n).loss
-            others = (part.loss for part in joined if part.loss is not loss)
-            left_out = (other.why for other in others if isinstance(other, LeftOutBatches))
-            why = "; ".join([loss.why, *dict.fromkeys(left_out)]) + self._lacking(begin, end)
-            yield replace(loss, offset=begin, last_offset=end, why=why)
+            n = min(part.n for part in joined)
+            others = (loss for part in joined if part.n != n for loss in part.losses)
+            also = "".join(f"; {why}" for why in dict.fromkeys(o.why for o in others if isinstance(o, LeftOutBatches)))
+            own = [[*group] for _, group in groupby((one for one in joined if one.n == n), key=lambda part: part.low)]
+            lows = [begin, *(group[0].low for group in own[1:]), end + 1]
+            for group, low, following in zip(own, lows, lows[1:], strict=False):
+                loss = group[0].losses[0]
+                why = loss.why + also + self._lacking(low, following - 1)
+                yield replace(loss, offset=low, last_offset=following - 1, why=why)
+                self._named.add(loss)
+                for part in group:
+                    yield from self._unnamed(part.losses)
+
+    def _unnamed(self, losses: list[LostRange]) -> Iterator[LostRange]:
+        """Yield a row without offsets for those of the losses that have no row yet, if they had known offsets."""
+        for loss in losses:
+            if loss.last_offset is not None and loss not in self._named:
+                yield replace(loss, offset=None, last_offset=None)
+        self._named.update(losses)
+        del losses[1:]
 
     def _lacks(self, replica: DamagedReplica, first: int, last: int) -> bool:
         """Return whether a replica has offsets before and after these, and lost none of them: it had no such batch."""
