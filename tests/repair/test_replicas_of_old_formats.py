@@ -132,3 +132,17 @@ def test_a_set_and_single_messages_of_it(swapped: bool, tmp_path: Path) -> None:
     assert "18 records" in single.stdout, single.stdout
     code, rows, found = _repair(*(replicas[::-1] if swapped else replicas), tmp_path / "t-0")
     assert (code, found, _offsets(rows, "lost")) == (0, [*range(24)], [])
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_the_higher_format_of_equal_versions_counts(swapped: bool, tmp_path: Path) -> None:
+    """One of two undamaged replicas was converted to v2: so is the result, not batch by batch as their CRCs have it."""
+    old = _replica(tmp_path / "a" / "t-0", *(_set(range(n, n + 5), 1) for n in range(0, 60, 5)))
+    new = tmp_path / "b" / "t-0"
+    new.parent.mkdir()
+    assert invoke("convert", "v1-to-v2", old, new).exit_code == 0
+    code, rows, found = _repair(*((new, old) if swapped else (old, new)), tmp_path / "t-0")
+    assert (code, found) == (0, [*range(60)])
+    assert [row["file"] for row in rows if row["kind"] == "taken"] == [str(new)]
+    magics = invoke("dump", "--format", "csv", "--columns", "magic", tmp_path / "t-0").stdout.split()
+    assert {*magics[1:]} == {"2"}

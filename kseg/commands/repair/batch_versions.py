@@ -23,7 +23,8 @@ def first_batch(heads: Sequence[ReplicaBatch | None]) -> tuple[int, ReplicaBatch
     """Return the next batch of the result, and the number of its replica: a version of the one with the lowest offsets.
 
     It is the version with the most deletions, and among these with the most records. Older records that a replica keeps need
-    the deletion, and a record that the cleaner has removed elsewhere is overwritten by a later one, or by a deletion.
+    the deletion, and a record that the cleaner has removed elsewhere is overwritten by a later one, or by a deletion. Of
+    equal versions, it is the one of the higher format: a converted replica stays converted, except where it is damaged.
     """
     known = [(n, head) for n, head in enumerate(heads) if head is not None]
     lowest = min((head for _, head in known), key=lambda head: head.base_offset)
@@ -35,10 +36,11 @@ def first_batch(heads: Sequence[ReplicaBatch | None]) -> tuple[int, ReplicaBatch
     return chosen, batch
 
 
-def _rank(batch: ReplicaBatch) -> tuple[int, int, int]:
+def _rank(batch: ReplicaBatch) -> tuple[int, ...]:
     """Return the order of versions; the CRC decides between equal ones, so that the order of the replicas does not."""
-    records = _records(batch).values()
-    return sum(value is None for _, _, value, _ in records), len(records), batch.crc
+    header, records = _content(batch)
+    deletions = sum(value is None for _, _, value, _ in records.values())
+    return deletions, len(records), header.magic[0], batch.crc
 
 
 def agree(left: ReplicaBatch, right: ReplicaBatch) -> bool:
