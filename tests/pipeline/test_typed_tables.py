@@ -320,6 +320,36 @@ def test_paths_that_name_no_field(tmp_path: Path) -> None:
         assert message in done.stderr
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        ({"id": 1, "n": 2}, {"ID": 3, "n": 4}),
+        ({"Id": 1, "id": 2}, {"id": 3, "Id": 4}),
+        ({"in": {"a": 1}}, {"in": {"A": 2}}),
+    ],
+)
+def test_a_column_is_never_filled_from_a_field_of_other_case(tmp_path: Path, kind: str, values: Any) -> None:
+    """A schema file that is replaced says nothing of older fields: the table stays as it is. With both files it loads."""
+    log = tmp_path / "source" / "orders-0"
+    for name, value in zip(("first", "second"), values, strict=True):
+        (tmp_path / f"{name}.json").write_text(_json_schema(value))
+    write_log(log, [_json(1, values[0])])
+    path = config(tmp_path, kind, more='schema_files = ["1=first.json"]')
+    assert run_here(path).code == 0
+    before = table_rows(tmp_path, kind)
+    write_log(log, [_json(2, values[1])], 1)
+    config(tmp_path, kind, more='schema_files = ["2=second.json"]')
+    for action in ("plan", "run"):
+        done = run(path, action, "-v")
+        shown = " ".join((done.stdout + done.stderr).split())
+        assert (done.returncode, "and tables ignore case: list the older schema before" in shown) == (2, True), shown
+    assert table_rows(tmp_path, kind) == before
+    config(tmp_path, kind, more='schema_files = ["1=first.json", "2=second.json"]')
+    assert run(path).returncode == 0
+    assert len(table_rows(tmp_path, kind)) == 2
+    assert run(path, "verify").returncode == 0
+
+
 def _json(number: int, value: Any) -> bytes:
     return framed(number, json.dumps(value).encode())
 

@@ -186,13 +186,18 @@ def check_evolution(stored: Any, wanted: Any, evolve: str, shown: str) -> bool:
 
 
 def _added(path: str, stored: Any, wanted: Any, shown: str) -> Iterable[str]:
-    """Yield the fields of a struct or schema that another one lacks, and the types that are wider."""
+    """Yield the fields of a struct or schema that another one lacks, and the types that are wider. Raises UsageError."""
     known = {field.name.lower(): field for field in stored}
     for field in wanted:
         name = f"{path}{field.name}"
         own = known.get(field.name.lower())
         if own is None:
             yield name
+        elif own.name != field.name:
+            raise UsageError(
+                f"table {shown}: column {path}{own.name} would be {name}, and tables ignore case: list the older schema "
+                "before the newer one, or set columns"
+            )
         else:
             yield from _changed(name, own.type, field.type, shown)
 
