@@ -22,8 +22,10 @@ from kseg.format.storage.remote_listing import (
     Entries,
     ListedFolders,
     Stored,
+    check_listing,
     entries_of,
     folders_below,
+    is_absence,
     is_folder,
     is_object_store,
     names_matching,
@@ -42,6 +44,8 @@ _OTHER_SCHEMES = {"s3n": "s3", "wasb": "abfs", "wasbs": "abfss"}
 BLOCK = 8 * 1024 * 1024
 #: The least bytes of a request elsewhere.
 LEAST_BLOCK = 16 * 1024
+#: The most files of at most LEAST_BLOCK bytes that are kept: several checks read the side files of a partition.
+_MOST_KEPT = 256
 
 
 _S3 = ("s3", "s3a")
@@ -56,10 +60,13 @@ class RemoteFile(io.RawIOBase):
 
     The first request has the bytes of the read. While the file is read on, each has twice the bytes of the one before, at
     most BLOCK and not after ``read_until``. One block is kept. An answer of another size raises OSError: the connection was
-    lost, the object was replaced, or a proxy answered with a page of its own.
+    lost, the object was replaced, or a proxy answered with a page of its own. A small file of which the version is known
+    by its ``tag`` is read once.
     """
 
-    def __init__(self, url: str, file: Any, size: int | None) -> None:
+    def __init__(self, url: str, file: Any, size: int | None, tag: str | None = None) -> None:
+        small = tag is not None and size is not None and size <= LEAST_BLOCK
+        self._version = (url, size, tag) if small else None
         self.status = _status(size)
         self._url = url
         self._file = file
@@ -112,12 +119,18 @@ class RemoteFile(io.RawIOBase):
         return bytes(data)
 
     def _fetch(self, wanted: int) -> None:
-        """Read the block at the current position. Raises OSError."""
+        """Read the block at the current position, or all of a small file. Raises OSError."""
+        begin = self._position
+        if self._version is not None:
+            if (kept := _kept.get(self._version)) is not None:
+                self._block, self._begin, self._end = kept, 0, len(kept)
+                return
+            begin, wanted = 0, self._size or 0
         least = min(2 * len(self._block), BLOCK) if self._position == self._end else LEAST_BLOCK
         try:
             if self._size is not None:
-                wanted = max(wanted, min(least, (self._until or 0) - self._position))
-                self._file.seek(self._position)
+                wanted = max(wanted, min(least, (self._until or 0) - begin))
+                self._file.seek(begin)
             data = self._file.read(wanted)
             if self._size is not None and 0 < len(data) < wanted:
                 self._file.read(wanted - len(data))  # an error of this one is the reason
@@ -126,10 +139,14 @@ class RemoteFile(io.RawIOBase):
         except Exception as error:
             raise OSError(reason(error, self._url)) from error
         if not data and self._size is not None:
-            raise OSError(f"ended at byte {self._position} of {self._size}")
+            raise OSError(f"ended at byte {begin} of {self._size}")
         if self._size is not None and len(data) != wanted:  # a proxy's page, or the whole object
-            raise OSError(f"the answer has {len(data)} bytes instead of {wanted} from byte {self._position} on")
-        self._block, self._begin, self._end = memoryview(data), self._position, self._position + len(data)
+            raise OSError(f"the answer has {len(data)} bytes instead of {wanted} from byte {begin} on")
+        self._block, self._begin, self._end = memoryview(data), begin, begin + len(data)
+        if self._version is not None:
+            if len(_kept) == _MOST_KEPT:
+                _kept.clear()
+            _kept[self._version] = self._block
 
     def close(self) -> None:
         self._file.close()
@@ -137,6 +154,8 @@ class RemoteFile(io.RawIOBase):
 
 
 _folders = ListedFolders()
+#: The small files that were read, by URL, size and tag.
+_kept: dict[tuple[str, int | None, str | None], memoryview] = {}
 #: Objects that are known without the other ones of their folder: those of a task's plan, and of a log directory its own
 #: files, None for one that it lacks.
 _objects: dict[str, Stored | None] = {}
@@ -151,6 +170,7 @@ def forget(url: str = "") -> None:
     """Forget all facts about a folder and everything below it, or about all stores: they are asked again."""
     below = url and f"{url.rstrip('/')}/"
     _folders.forget(below)
+    _kept.clear()  # the tag of some stores is a time
     for name in [name for name in _objects if f"{name}/".startswith(below)]:
         del _objects[name]
 
@@ -212,7 +232,7 @@ def open_file(url: str, *, again: bool = True) -> RemoteFile | DecodedFile:
         if name is not None:
             file.details = {"name": path, "size": size, "ETag": tag, "type": "file"}
             setattr(file, name, {**getattr(file, name), "IfMatch": tag})
-        return RemoteFile(url, file, size)
+        return RemoteFile(url, file, size, tag)
 
 
 def walk(
@@ -344,16 +364,8 @@ def filesystem_of(url: str) -> tuple[Any, str]:
         from aiobotocore.session import AioSession  # a dependency of s3fs
 
         filesystem.session = AioSession(**filesystem.kwargs)
-        filesystem.session.register("before-parse.s3.ListObjectsV2", _check_listing)
+        filesystem.session.register("before-parse.s3.ListObjectsV2", check_listing)
     return filesystem, path
-
-
-def _check_listing(response_dict: Mapping[str, Any], **_: Any) -> None:
-    """Raise an error, after which s3fs asks again, for an answer that is no listing: botocore reads it as an empty one."""
-    if response_dict["status_code"] == 200 and b"ListBucketResult" not in response_dict["body"]:
-        from botocore.parsers import ResponseParserError  # a dependency of s3fs
-
-        raise ResponseParserError("the answer to a listing is not one of S3: a proxy can have sent it")
 
 
 def _with_attempts(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -382,16 +394,5 @@ def _connected(url: str) -> Iterator[tuple[Any, str]]:
     except (KsegError, MemoryError):
         raise
     except Exception as error:
-        kind = VanishedError if _is_absence(error, url) else UnreadableError
+        kind = VanishedError if is_absence(error, url) else UnreadableError
         raise kind(f"{url}: {reason(error, url)}") from error
-
-
-def _is_absence(error: Exception, url: str) -> bool:
-    """Return whether a store has answered that a file does not exist.
-
-    fsspec's HTTP file system raises FileNotFoundError for each request that fails, also if no server answers.
-    """
-    if not isinstance(error, FileNotFoundError) or error.__cause__ is None:
-        return isinstance(error, FileNotFoundError)
-    of_http = url.rpartition("::")[2].startswith("http")
-    return not of_http or getattr(error.__cause__, "status", None) in (404, 410)

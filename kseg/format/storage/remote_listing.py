@@ -1,4 +1,7 @@
-"""The facts that a store has about its folders and objects: asked once, many folders at a time, kept in little memory."""
+"""The facts that a store has about its folders and objects: asked once, many folders at a time, kept in little memory.
+
+And what its errors and answers mean.
+"""
 
 from __future__ import annotations
 
@@ -230,3 +233,22 @@ def reason(error: Exception, url: str) -> str:
         return os.strerror(errno.ENOENT)
     why = [" ".join(str(cause).split()) or type(cause).__name__] if cause else []
     return ": ".join(why if isinstance(error, FileNotFoundError) else [type(error).__name__, *why])
+
+
+def is_absence(error: Exception, url: str) -> bool:
+    """Return whether a store has answered that a file does not exist.
+
+    fsspec's HTTP file system raises FileNotFoundError for each request that fails, also if no server answers.
+    """
+    if not isinstance(error, FileNotFoundError) or error.__cause__ is None:
+        return isinstance(error, FileNotFoundError)
+    of_http = url.rpartition("::")[2].startswith("http")
+    return not of_http or getattr(error.__cause__, "status", None) in (404, 410)
+
+
+def check_listing(response_dict: Mapping[str, Any], **_: Any) -> None:
+    """Raise an error, after which s3fs asks again, for an answer that is no listing: botocore reads it as an empty one."""
+    if response_dict["status_code"] == 200 and b"ListBucketResult" not in response_dict["body"]:
+        from botocore.parsers import ResponseParserError  # a dependency of s3fs
+
+        raise ResponseParserError("the answer to a listing is not one of S3: a proxy can have sent it")
