@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -14,8 +15,9 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from kseg.commands.validate.result_store import ResultStore
+from kseg.commands.validate.result_store import ResultStore, open_state_file
 from kseg.commands.validate.validate_ranges import validate_files
+from kseg.errors import KsegError
 from kseg.findings import Policy, Severity
 from kseg.format.segment import several_processes
 from kseg.format.sidefiles.registry import find_files
@@ -211,3 +213,24 @@ def test_rates_are_read_as_people_write_them() -> None:
     for text in ("", "fast", "-1", "0", "5X", "M"):
         with pytest.raises(ValueError, match="bytes per second"):
             parse_rate(text)
+
+
+@pytest.mark.parametrize("results", [True, False])
+def test_a_full_disk_leaves_no_empty_state_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: bool) -> None:
+    """The message says that nothing was written there. Results that an earlier save has written stay."""
+    path = tmp_path / "state"
+
+    def run() -> None:
+        with open_state_file(str(path), Settings(), []) as state:
+            if results:
+                state.save()
+            monkeypatch.setattr("kseg.format.storage.atomic_write.publish", full_disk)
+
+    with pytest.raises(KsegError, match="nothing was written there"):
+        run()
+    assert path.exists() == results
+
+
+def full_disk(*_: object, **__: object) -> None:
+    """Fail as a rename on a full disk."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

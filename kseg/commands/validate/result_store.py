@@ -96,7 +96,10 @@ _DATE_DEPENDENT = "future-timestamp"
 
 
 class ResultStore:
-    """The results of earlier runs and of this one. ``reused`` counts the files that were not read again."""
+    """The results of earlier runs and of this one. ``reused`` counts the files that were not read again.
+
+    ``saved`` is the time of the last save (time.monotonic).
+    """
 
     def __init__(self, path: Path, settings: Settings) -> None:
         self.path = path
@@ -104,7 +107,7 @@ class ResultStore:
         self._settings = _settings_key(settings)
         self._entries = _read_state(path) if path.exists() else {}
         self._before: dict[str, tuple[Stamp, ...]] = {}
-        self._saved = time.monotonic()
+        self.saved = time.monotonic()
         self._pause = _INTERVAL
 
     def is_current(self, file: SegmentFile) -> bool:
@@ -131,7 +134,7 @@ class ResultStore:
             self._entries[_name(file)] = self._key(file, before), _json(_encoded(result))
         else:
             self._entries.pop(_name(file), None)
-        if time.monotonic() - self._saved > self._pause:
+        if time.monotonic() - self.saved > self._pause:
             self.save()
 
     def save(self) -> None:
@@ -143,8 +146,8 @@ class ResultStore:
                 file.write(line)
                 crc = zlib.crc32(line, crc)
             file.write(f"{_json({'entries': len(self._entries), 'crc32': crc})}\n".encode())
-        self._saved = time.monotonic()
-        self._pause = max(_INTERVAL, _SHARE * (self._saved - began))
+        self.saved = time.monotonic()
+        self._pause = max(_INTERVAL, _SHARE * (self.saved - began))
 
     def forget_vanished(self, swept: Iterable[SegmentFile]) -> None:
         """Drop the results of deleted files. The files ``swept`` in this run are kept without a check."""
@@ -171,15 +174,23 @@ class ResultStore:
 def open_state_file(path: str, settings: Settings, files: list[SegmentFile]) -> Iterator[ResultStore]:
     """Yield the results stored at ``path``, and save them at the end, also after an interrupt.
 
-    Raises KsegError if the file is not a state file of this version, or cannot be written.
+    Raises KsegError if the file is not a state file of this version, or cannot be written. Then a new file is deleted if
+    there is no result in it.
     """
     state = ResultStore(Path(path), settings)
+    is_new = not state.path.exists()
     state.save()  # if it can't be written, the run must not start
+    empty = state.saved
     try:
         yield state
         state.forget_vanished(files)
     finally:
-        state.save()
+        try:
+            state.save()
+        except KsegError:
+            if is_new and state.saved == empty:
+                state.path.unlink(missing_ok=True)
+            raise
 
 
 def _is_gone(name: str) -> bool:
