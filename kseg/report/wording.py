@@ -84,9 +84,11 @@ def summary_text(summary: Summary) -> str:
     files = [count_of(summary.files, "file")]
     if summary.side_files:
         files.append(count_of(summary.side_files, "side file"))
-    if summary.unread:
+    if summary.unread and summary.side_files:
+        files.append(f"{count_of(summary.unread, 'path')} unreadable")
+    elif summary.unread:
         nothing = f"nothing read in {count_of(summary.unread, 'path')}"
-        files[-1] += f" ({f'{summary.unread:,} unreadable' if summary.files + summary.side_files else nothing})"
+        files[-1] += f" ({f'{summary.unread:,} unreadable' if summary.files else nothing})"
     records = "records not counted" if summary.shallow else count_of(summary.records, "record")
     content = (count_of(summary.batches, "batch"), records, count_of(summary.bytes, "byte"))
     unchecked = "; CRCs or bodies of frames were not checked" if summary.unchecked else ""

@@ -320,6 +320,13 @@ def test_a_table_has_the_range_of_all_findings_of_a_rule() -> None:
     assert re.search(r"t-0 +loses records +- +0\.\.2904\? +K201", text)
 
 
+def test_what_is_unreadable_is_not_counted_as_a_side_file() -> None:
+    """It can be a segment, or a folder that cannot be listed."""
+    assert wording.summary_text(Summary(files=2, side_files=5, unread=1)).startswith(
+        "undetermined: 2 files, 5 side files, 1 path unreadable, 0 batches"
+    )
+
+
 def test_github_counts_what_it_leaves_out_and_sums_up() -> None:
     """Findings beyond the limit are counted."""
     result = result_of("f", [finding_for(RULES["crc-mismatch"])] * (MAX_PER_RULE + 5))
