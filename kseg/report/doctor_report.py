@@ -121,8 +121,12 @@ def _losses(found: Diagnosis) -> Iterator[str]:
         yield f"{start}{what} in {lost.losing:,} of {count_of(lost.partitions, 'partition')}"
 
 
+def _failing(found: Diagnosis) -> list[Harm]:
+    return [harm for harm in found.harms if harm.consequence is Consequence.STOPS_THE_BROKER]
+
+
 def _start(found: Diagnosis) -> str:
-    failing = [harm for harm in found.harms if harm.consequence is Consequence.STOPS_THE_BROKER]
+    failing = _failing(found)
     if failing and (offline := _offline(found, failing)):
         return f"yes, without {', '.join(sorted(offline))}: {failing[0].place} takes it offline"
     if failing and all(harm.failures == {LEAVE_UNSERVED} for harm in failing):
@@ -130,7 +134,9 @@ def _start(found: Diagnosis) -> str:
     if failing:
         more = f", and {count_of(len(failing) - 1, 'other folder')}" if len(failing) > 1 else ""
         return f"no: {failing[0].place} stops it{more}"
-    if found.recovery.unread or not (found.recovery.partitions or found.recovery.log_dirs):
+    if found.recovery.unread:
+        return f"not predicted: {count_of(found.recovery.unread, 'path')} unreadable"
+    if not (found.recovery.partitions or found.recovery.log_dirs):
         what = (
             f"write kseg doctor {shell_word(found.folder)}"
             if found.folder
@@ -158,8 +164,8 @@ def _offline(found: Diagnosis, failing: Sequence[Harm]) -> set[str]:
 def write_table(found: Diagnosis, out: TextIO, *, detail: int = 0) -> None:
     """Write the answers, then the commands: those that fit on a screen, the worst first; with ``detail`` 1 all."""
     head = "".join(text_lines(out, f"{subject:13} {text}", 14) for subject, text in answers(found))
-    stops = any(harm.consequence is Consequence.STOPS_THE_BROKER for harm in found.harms)
-    worst = f"; {found.damaged.worst()}" if found.damaged.worst() and not stops else ""  # the first line has its file
+    # The first line has the file if the broker does not start.
+    worst = f"; {found.damaged.worst()}" if found.damaged.worst() and not _failing(found) else ""
     end = text_lines(out, summary_text(found.total) + worst, 2)
     if not found.steps or detail < 0:
         out.write(head + "\n" * (detail >= 0) + end)
@@ -167,25 +173,26 @@ def write_table(found: Diagnosis, out: TextIO, *, detail: int = 0) -> None:
     todo = [one for one in found.steps if one.commands]
     if detail > 0:
         every = len(decisions_of(found.steps)) + len(left_of(found.steps))
-        out.write(head + _steps_text(found.steps, todo, out, most=every) + end)
+        out.write(head + _steps_text(found, todo, out, most=every) + end)
         return
     # With the reasons of the first task if there is room, otherwise without the explanation, or with fewer partitions.
     every, most_steps = len(todo), min(len(todo), _MOST_STEPS)
     choices = [(1, every), (0, every), *((-1, count) for count in range(most_steps, 1, -1)), (-1, 1)]
     for most, count in choices:
-        text = head + _steps_text(found.steps, todo[:count], out, most=most) + end
+        text = head + _steps_text(found, todo[:count], out, most=most) + end
         if text.count("\n") <= _SCREEN:
             break
     out.write(text)
 
 
-def _steps_text(steps: Sequence[PartitionSteps], shown: Sequence[PartitionSteps], out: TextIO, *, most: int) -> str:
+def _steps_text(found: Diagnosis, shown: Sequence[PartitionSteps], out: TextIO, *, most: int) -> str:
     """Return the tasks and the commands of the partitions ``shown``, in their order; ``most`` tasks have their reasons.
 
-    With ``most`` -1 the commands are not explained.
+    The first task is that of the place that stops the broker. With ``most`` -1 the commands are not explained.
     """
-    todo = sum(bool(one.commands) for one in steps)
-    decisions = decisions_of(steps)
+    todo = sum(bool(one.commands) for one in found.steps)
+    stopping = [harm.place for harm in _failing(found)[:1]]
+    decisions = sorted(decisions_of(found.steps), key=lambda task: task[0] not in stopping)
     parts = ["\nnext steps\n", _tasks_text("before the start", decisions, out, most)]
     complete = len(shown) == todo and not decisions
     for line in in_order(shown, all_of_them=complete, explained=most >= 0):
@@ -195,7 +202,7 @@ def _steps_text(steps: Sequence[PartitionSteps], shown: Sequence[PartitionSteps]
         parts.append(text_lines(out, f"  # before the start: {more}, -v lists all commands", 4))
     if any(one.replaced for one in shown):
         parts.append(text_lines(out, "  # or, with another replica in sync: only move the folder away, and start", 4))
-    parts.append(_tasks_text("no command", left_of(steps), out, most))
+    parts.append(_tasks_text("no command", left_of(found.steps), out, most))
     return "".join(parts) + "\n"
 
 

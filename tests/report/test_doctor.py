@@ -21,6 +21,7 @@ from tests.support.cli import kseg as kseg_process
 from tests.support.cli import kseg_here as kseg
 from tests.support.damage import entries, flip
 from tests.support.fixtures import SEGMENTS
+from tests.support.read_faults import local_faults
 from tools.docs import sandbox
 from tools.docs.terminal import Terminal
 
@@ -314,3 +315,24 @@ def readable_records_of(home: Path) -> list[tuple[str, int]]:
     """Return the folder and the offset of each record in the log directory, in the order of the files."""
     rows = map(json.loads, kseg("dump", "--deep", "--format", "jsonl", "logs", cwd=home).stdout.splitlines())
     return [(os.path.dirname(row["file"]), row["offset"]) for row in rows if row["kind"] == "record"]
+
+
+def test_a_folder_that_cannot_be_listed_is_the_reason_for_no_prediction(tmp_path: Path) -> None:
+    """The log directory was given: to ask for it would send the reader on a wrong way."""
+    log_dir = tmp_path / "kafka-logs"
+    for number in range(2):
+        shutil.copytree(SEGMENTS / "4.3.0-v2-none", log_dir / f"orders-{number}")
+    with local_faults(log_dir / "orders-1", "EACCES", range(1 << 30)):
+        done = kseg("doctor", str(log_dir), cwd=tmp_path)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (2, "start         not predicted: 1 path unreadable")
+
+
+def test_the_first_task_is_that_of_the_folder_that_stops_the_broker(tmp_path: Path) -> None:
+    """The first line names it. A task of another log directory stood before it, and hid it."""
+    for name in ("disk-1", "disk-2"):
+        shutil.copytree(SEGMENTS / "4.3.0-v2-none", tmp_path / name / "orders-0")
+        (tmp_path / name / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=abcdefghijklmnopqrstuv\n")
+    lines = kseg("doctor", "disk-1", "disk-2", cwd=tmp_path).stdout.splitlines()
+    place = lines[0].removeprefix("start         no: ").removesuffix(" stops it")
+    assert place in ("disk-1/orders-0", "disk-2/orders-0")
+    assert next(line for line in lines if "# before the start" in line).startswith(f"  # before the start: {place}: ")
