@@ -13,10 +13,11 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from kseg.extras.pipeline.lake_table import open_table
 from kseg.extras.pipeline.pipeline_settings import read_settings
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.damage import flip
 from tests.support.evolving_values import write_schemas, write_topic
 from tests.support.growing_logs import batch, write
-from tests.support.pipelines import TRANSACTIONS, config, killed, rows, run_here, table_rows
+from tests.support.pipelines import TRANSACTIONS, config, killed, rows, run_here, statuses, table_rows
 from tests.support.pipelines import run_in_process as run
 
 pytestmark = pytest.mark.slow
@@ -164,4 +165,47 @@ def test_a_replay_over_damage_exits_with_1(tmp_path: Path, asked: str, code: int
     for more in (["--dry-run"], []):
         done = run(path, *REPLAY, asked, *more, "--format", "jsonl")
         assert (done.returncode, json.loads(done.stdout.splitlines()[-1])["damaged"]) == (code, code), done.stderr
+    assert rows(tmp_path, "parquet") == before
+
+
+def partition(home: Path, number: int, topic_id: str, value: bytes, *, epoch: int = 0) -> None:
+    """Write a partition of the topic with an id, with three records."""
+    folder = home / "source" / f"orders-{number}"
+    folder.parent.mkdir(exist_ok=True)
+    records = [PlainRecord(at, b"k", value) for at in range(3)]
+    write(folder, [build_batch(records, base_offset=0, partition_leader_epoch=epoch)])
+    (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id * 21}A")
+
+
+def test_a_topic_that_was_created_again_changes_no_row(tmp_path: Path) -> None:
+    """Its records are not mixed with those of the deleted one: not in a partition that only the new topic has, nor by a
+    replay, although the log has all offsets of the range.
+    """
+    partition(tmp_path, 0, "C", b"old")
+    path = config(tmp_path)
+    assert run_here(path).code == 0
+    before = rows(tmp_path, "parquet")
+    shutil.rmtree(tmp_path / "source")
+    for number in range(2):
+        partition(tmp_path, number, "B", b"new")
+    assert [statuses(path, action) for action in ("plan", "status", "run")] == 3 * [(2, ["failed", "failed"])]
+    assert statuses(path, "verify") == (1, ["different"])
+    for more in ((), ("--dry-run",)):
+        done = run(path, *REPLAY, "0:0:3", *more)
+        assert (done.returncode, "the topic was deleted and created again" in done.stderr) == (2, True), done.stderr
+    assert rows(tmp_path, "parquet") == before
+
+
+def test_a_replay_from_a_former_leader_is_refused(tmp_path: Path) -> None:
+    """An older copy has other records at the loaded offsets, which no consumer got: a run does not load it, either."""
+    partition(tmp_path, 0, "A", b"leader", epoch=5)
+    partition(tmp_path, 1, "A", b"other")
+    path = config(tmp_path)
+    assert run_here(path).code == 0
+    before = rows(tmp_path, "parquet")
+    partition(tmp_path, 0, "A", b"former", epoch=4)
+    assert statuses(path, "run") == (2, ["failed", "current"])
+    for asked, code in (("0:0:3", 2), ("0:3", 2), ("1:0:3", 0)):
+        done = run(path, *REPLAY, asked)
+        assert (done.returncode, "they are of a former leader" in done.stderr) == (code, code == 2), done.stderr
     assert rows(tmp_path, "parquet") == before

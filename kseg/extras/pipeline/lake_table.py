@@ -52,6 +52,12 @@ class TableState:
         """Return the loaded part of a partition, None for one without."""
         return self.offsets.get("{}-{}".format(*place))
 
+    def topic_id(self, place: Place) -> str | None:
+        """Return the id of the topic that the rows are from, also of another partition; None if it is not known."""
+        own = self.loaded(place)
+        every = (own, *self.offsets.values()) if own else self.offsets.values()
+        return next((one.topic_id for one in every if one.topic_id), None)
+
     def to_json(self) -> str:
         offsets = {name: [one.next_offset, one.topic_id, one.leader_epoch] for name, one in self.offsets.items()}
         return json.dumps({"run": self.run, "rows": self.rows, "offsets": offsets}, separators=(",", ":"))

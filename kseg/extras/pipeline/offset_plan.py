@@ -41,11 +41,19 @@ def first_offset(replicas: Iterable[SourceReplica]) -> int:
 
 
 def _without_parts(
-    place: Place, replicas: Sequence[SourceReplica], loaded: Loaded | None, log_end: int, config: str, *, unknown: bool
+    place: Place,
+    replicas: Sequence[SourceReplica],
+    loaded: Loaded | None,
+    log_end: int,
+    config: str,
+    *,
+    unknown: bool,
+    known_id: str | None,
 ) -> LoadPlan:
     """Return a plan that loads nothing yet. Its ``failure`` says why nothing can be loaded, such as for another log.
 
-    ``log_end`` is the end of the segments that were read. ``unknown``: some of them cannot be read.
+    ``log_end`` is the end of the segments that were read. ``unknown``: some of them cannot be read. ``known_id`` is the
+    topic id of the table's rows.
     """
     ids = {one.topic_id: one.folder for one in replicas if one.topic_id}
     topic_id = next(iter(ids), None)
@@ -64,7 +72,7 @@ def _without_parts(
     if unread := [one.unread for one in replicas if one.unread]:
         return replace(empty, failure=unread[0])
     unknown = unknown or any(one.settled is not None for one in replicas)
-    failure = _is_another(empty, loaded, unknown=unknown)
+    failure = _is_another(empty, loaded, known_id, unknown=unknown)
     try:
         if failure is None and loaded and (found := divergence(replicas, loaded)):
             failure = found.reason(*place, loaded, config)
@@ -79,16 +87,21 @@ def plan_partition(
     checked: Mapping[str, CheckedSegment],
     loaded: Loaded | None,
     rules: PlanRules,
+    known_id: str | None = None,
 ) -> LoadPlan:
-    """Plan the load of a partition. ``checked`` has the results of the ``needed`` segments by path, and can have others."""
+    """Plan the load of a partition. ``checked`` has the results of the ``needed`` segments by path, and can have others.
+
+    ``known_id`` is the id of the topic that the table's rows are from, None if it is not known.
+    """
     own = {one.path: checked[one.path] for one in needed(replicas, loaded)}
     try:
         segments = list(without_former_leaders(replicas, own).values())
     except UnreadableError as error:
-        return replace(_without_parts(place, replicas, loaded, 0, rules.config, unknown=True), failure=str(error))
+        empty = _without_parts(place, replicas, loaded, 0, rules.config, unknown=True, known_id=known_id)
+        return replace(empty, failure=str(error))
     log_end = max((one.next_offset for one in segments), default=0)
     unknown = any(one.unread for one in segments)
-    empty = _without_parts(place, replicas, loaded, log_end, rules.config, unknown=unknown)
+    empty = _without_parts(place, replicas, loaded, log_end, rules.config, unknown=unknown, known_id=known_id)
     if empty.failure:
         return empty
     thinned = any(one.thinned for one in segments) or sum(one.gaps for one in segments) >= SEVERAL
@@ -126,15 +139,15 @@ def _before(
     return [(one.checked.events, min(one.end, plan.first)) for one in walk.parts if one.first < plan.first]
 
 
-def _is_another(plan: LoadPlan, loaded: Loaded | None, *, unknown: bool) -> str | None:
+def _is_another(plan: LoadPlan, loaded: Loaded | None, known_id: str | None, *, unknown: bool) -> str | None:
     """Return why the log is not the one that was loaded. ``unknown``: its end is not known."""
-    if loaded is None:
-        return None
-    if loaded.topic_id and plan.topic_id and loaded.topic_id != plan.topic_id:
+    if known_id and plan.topic_id and known_id != plan.topic_id:
         return (
-            f"the topic was deleted and created again: the table has rows of topic id {loaded.topic_id}, and "
+            f"the topic was deleted and created again: the table has rows of topic id {known_id}, and "
             f"the segments are of {plan.topic_id}: load them into a new table"
         )
+    if loaded is None:
+        return None
     if plan.log_end < loaded.next_offset and not unknown:
         return (
             f"the log ends at offset {plan.log_end}, and the table has its rows up to offset "

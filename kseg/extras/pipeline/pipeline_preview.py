@@ -84,7 +84,7 @@ def _planned(
         checked = {one.path: known.get(one.path) or _assumed(one) for one in segments}
         unchecked = any(one.unread is None and one.path not in known for one in segments)
         rules = replace(pipeline.rules, committed=pipeline.rules.committed and not unchecked)
-        found = plan_partition(place, replicas, checked, loaded, rules)
+        found = plan_partition(place, replicas, checked, loaded, rules, state.topic_id(place) if state else None)
         yield replace(found, failure=found.failure or conflicts[topic]), replicas
 
 

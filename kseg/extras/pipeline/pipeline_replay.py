@@ -84,20 +84,25 @@ def replay(
         with workers(size) as pool:
             state = state or TableState()
             plans = plans_of_loaded(pipeline, listing, topic, state, pool)
-            differs = _differs(listing, topic, state)
+            differs = _differs(listing, topic, state, {one.partition for one in ranges}, pipeline.rules.config)
             chosen = [_within(table, plans.get((topic, one.partition)), one, differs) for one in ranges]
             work = _Replay(table, new_run_id("replay"), state, ranges, differs)
             return work.do(chosen, pool, dry_run)
 
 
-def _differs(listing: Listing, topic: str, state: TableState) -> dict[int, int]:
-    """Return the first offset by partition from which on the log is not the loaded one, but that of a later leader."""
+def _differs(listing: Listing, topic: str, state: TableState, asked: set[int], config: str) -> dict[int, int]:
+    """Return the first offset by partition from which on the log is not the loaded one, but that of a later leader.
+
+    Raises UsageError if the log of a partition of ``asked`` is that of a former leader.
+    """
     found = {}
     for place, replicas in listing.items():
         loaded = state.loaded(place) if place[0] == topic else None
         one = divergence(replicas, loaded)
         if one and loaded and one.epoch > (loaded.leader_epoch or 0):
             found[place[1]] = one.first
+        elif one and loaded and place[1] in asked and one.epoch < (loaded.leader_epoch or 0):
+            raise UsageError(f"{topic}-{place[1]}: {one.reason(*place, loaded, config)}: its rows stay as they are")
     return found
 
 

@@ -222,8 +222,9 @@ class _Run:
         """Check the segments that are not loaded, and plan the load of each partition."""
         self._segments = Inventory(self._pipeline.state).check(wanted, self._pool)
         for place, replicas in self._listing.items():
-            loaded = self._states[place[0]].loaded(place)
-            plan = plan_partition(place, replicas, self._segments, loaded, self._pipeline.rules)
+            state = self._states[place[0]]
+            rules, known_id = self._pipeline.rules, state.topic_id(place)
+            plan = plan_partition(place, replicas, self._segments, state.loaded(place), rules, known_id)
             self._plans.append(plan)
             if plan.failure:
                 self._failures.append(f"{plan.name}: {plan.failure}")

@@ -63,11 +63,13 @@ def verify(pipeline: Pipeline, pool: Pool | None = None) -> tuple[list[Partition
     found: list[PartitionOutcome] = []
     gone = 0
     for topic, table in pipeline.tables.items():
-        plans = plans_of_loaded(pipeline, listing, topic, states[topic] or TableState(), pool)
+        state = states[topic] or TableState()
+        plans = plans_of_loaded(pipeline, listing, topic, state, pool)
         stored = _of_table(table, {place: plan.first for place, plan in plans.items()})
         for place, plan in plans.items():
             why = plan.failure or _deleted(plan) or stored[place[1]].difference(_of_segments(table, plan))
-            unread = plan.failure is not None and bool(listing[place])
+            is_another = plan.topic_id not in (None, state.topic_id(place))
+            unread = plan.failure is not None and bool(listing[place]) and not is_another
             status = "failed" if unread else "different" if why else "same"
             first, log_end = min(plan.first, plan.end), max(plan.log_end, plan.end)
             size = sum(one.checked.bytes for one in plan.parts)
@@ -96,7 +98,8 @@ def plans_of_loaded(
     for place, replicas in partitions.items():
         loaded = state.loaded(place)
         if loaded is not None:
-            plan = plan_partition(place, replicas, checked, None, replace(pipeline.rules, gaps_stop=False))
+            rules, known_id = replace(pipeline.rules, gaps_stop=False), state.topic_id(place)
+            plan = plan_partition(place, replicas, checked, None, rules, known_id)
             plans[place] = plan.within(plan.first, loaded.next_offset)
     return plans
 
