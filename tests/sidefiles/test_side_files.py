@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kseg.commands.dump.dump_items import FileStart, SideFileItem
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding
-from kseg.format.sidefiles.checkpoints import walk_leader_epochs, walk_offset_checkpoint
+from kseg.format.sidefiles.checkpoints import checkpoint_offset, walk_leader_epochs, walk_offset_checkpoint
 from kseg.format.sidefiles.index_walks import walk_offset_index, walk_time_index
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
 from kseg.format.sidefiles.producer_snapshot import ENTRY, HEADER, read_snapshot
@@ -31,6 +31,7 @@ from tests.support.cli import MIXED, invoke
 from tests.support.cli import kseg_here as kseg
 from tests.support.fixtures import FOLDERS
 from tests.support.fuzzing import cases
+from tests.support.read_faults import local_faults
 from tests.support.side_files import REAL, SMALL, walked
 
 
@@ -418,3 +419,16 @@ def test_a_failing_read_is_a_finding(walk: Callable[..., Any]) -> None:
     found: list[Finding] = []
     list(walk(Source("f", Failing(b"0\n1\na 0 1\n0 0\n"), 1000), found.append))
     assert found[0].rule == "read-error"
+
+
+def test_a_checkpoint_is_read_once_for_all_partitions(tmp_path: Path) -> None:
+    """It has a line for each partition: to read it for each took time with the square of their number."""
+    path = tmp_path / "replication-offset-checkpoint"
+    lines = [f"orders {number} {number * 2}" for number in range(50)]
+    path.write_text("\n".join(["0", "50", *lines, ""]))
+    with local_faults(path) as faults:
+        found = [checkpoint_offset(str(tmp_path / f"orders-{number}"), path.name) for number in range(50)]
+    assert found == [number * 2 for number in range(50)]
+    assert faults.calls < 60  # its status, 50 times
+    path.write_text("0\n1\norders 7 8\n")
+    assert checkpoint_offset(str(tmp_path / "orders-7"), path.name) == 8

@@ -73,7 +73,7 @@ class LogDirs:
     def __init__(self, files: Iterable[SegmentFile], report: Callable[[str, Finding], object]) -> None:
         self._report = report
         self.replicas: dict[Place, list[PartitionReplica]] = {}
-        self._checkpoints: dict[str, dict[Place, int]] = {}
+        self._checkpoints: dict[str, Mapping[Place, int]] = {}
         self._by_topic: dict[str, list[PartitionReplica]] = {}
         self._id_of = cache(topic_id_of)
         self._topic_ids: dict[str, str | None] = {}
@@ -183,7 +183,7 @@ class LogDirs:
             self._id_of(replica.folder),
         )
 
-    def _checkpoint(self, log_dir: str, name: str) -> dict[Place, int]:
+    def _checkpoint(self, log_dir: str, name: str) -> Mapping[Place, int]:
         """Return the offsets of a checkpoint by partition, none if a broker rejects it. Raises UnreadableError."""
         path = os.path.join(log_dir, name)
         if path not in self._checkpoints:

@@ -79,7 +79,7 @@ class _FolderChecks:
         # The checks of the metadata log need all of its files.
         self._is_metadata = False
         # Offsets of partitions by the path of their checkpoint file, read once per log directory.
-        self._checkpoints: dict[str, dict[tuple[str, int], int]] = {}
+        self._checkpoints: dict[str, Mapping[tuple[str, int], int]] = {}
         self._unread_checkpoints: set[str] = set()
         # The names of a folder's files without the indexes of its segments, by folder.
         self._listed: dict[str, set[str]] = defaultdict(set)
@@ -285,7 +285,7 @@ class _FolderChecks:
             known[LOG_STARTS] = INT64_MAX  # any record can be below it
         return known
 
-    def _checkpoint(self, path: str) -> dict[tuple[str, int], int]:
+    def _checkpoint(self, path: str) -> Mapping[tuple[str, int], int]:
         if path not in self._checkpoints:
             self._checkpoints[path] = {}  # an error is reported for the checkpoint itself
             try:

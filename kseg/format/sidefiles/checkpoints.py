@@ -10,8 +10,9 @@ Sources: ``CheckpointFile``, ``LeaderEpochCheckpointFile``, ``OffsetCheckpointFi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -22,7 +23,7 @@ from kseg.format.sidefiles.side_file_reading import entries_of, lines
 from kseg.format.storage import java_text, local_files
 from kseg.format.storage.naming import CLEANER_OFFSETS, LEADER_EPOCHS, LOG_STARTS, RECOVERY_POINTS, partition_of
 from kseg.format.storage.segment_files import path_in
-from kseg.format.storage.source import Source
+from kseg.format.storage.source import Source, Stamp, stamp_of
 from kseg.text import count_of, excerpt
 
 #: The suffix of the epochs of a remote segment (LocalTieredStorage).
@@ -124,11 +125,23 @@ def checkpoint_offset(folder: str, name: str) -> int | None:
     return None if partition is None else checkpoint_offsets(os.path.join(log_dir, name)).get(partition[:2])
 
 
-def checkpoint_offsets(path: str) -> dict[tuple[str, int], int]:
+def checkpoint_offsets(path: str) -> Mapping[tuple[str, int], int]:
     """Return the offsets of a checkpoint by topic and partition: none if it does not exist, or if a broker rejects it.
+
+    The last ones are kept, as long as the file is the same: it is asked for each partition, and has a line for each.
 
     Raises UnreadableError.
     """
+    stamp = stamp_of(path)
+    return _read_offsets(path) if stamp is None else _offsets_of_version(path, stamp)
+
+
+@lru_cache(maxsize=16)
+def _offsets_of_version(path: str, stamp: Stamp) -> Mapping[tuple[str, int], int]:
+    return _read_offsets(path)
+
+
+def _read_offsets(path: str) -> Mapping[tuple[str, int], int]:
     try:
         entries = entries_of(path, walk_offset_checkpoint, HARMLESS)
     except (VanishedError, ValueError):
