@@ -21,6 +21,7 @@ from kseg.findings import STARTS, Finding, Report, do_nothing
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.sidefiles.side_file_reading import entries_of, lines
 from kseg.format.storage import java_text, local_files
+from kseg.format.storage.local_files import SpecialFileError
 from kseg.format.storage.naming import CLEANER_OFFSETS, LEADER_EPOCHS, LOG_STARTS, RECOVERY_POINTS, partition_of
 from kseg.format.storage.segment_files import path_in
 from kseg.format.storage.source import Source, Stamp, stamp_of
@@ -265,7 +266,7 @@ def stored_leader_epochs(folder: str | Path) -> list[LeaderEpoch] | None:
     """
     try:
         return entries_of(path_in(str(folder), LEADER_EPOCHS), walk_leader_epochs, HARMLESS)
-    except (VanishedError, ValueError):
+    except (VanishedError, SpecialFileError, ValueError):  # special files are skipped, with a warning of the listing
         return None
 
 

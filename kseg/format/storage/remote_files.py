@@ -144,7 +144,7 @@ class RemoteFile(io.RawIOBase):
             raise OSError(f"the answer has {len(data)} bytes instead of {wanted} from byte {begin} on")
         self._block, self._begin, self._end = memoryview(data), begin, begin + len(data)
         if self._version is not None:
-            if len(_kept) == _MOST_KEPT:
+            if len(_kept) >= _MOST_KEPT:
                 _kept.clear()
             _kept[self._version] = self._block
 
