@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 import kseg
-from kseg.format.writer.records_builder import PlainRecord, build_batch, build_wrapper
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from tests.support.cli import invoke
 from tests.support.damage import flip
 from tests.support.fuzzing import cases
@@ -132,6 +132,18 @@ def test_a_set_and_single_messages_of_it(swapped: bool, tmp_path: Path) -> None:
     assert "18 records" in single.stdout, single.stdout
     code, rows, found = _repair(*(replicas[::-1] if swapped else replicas), tmp_path / "t-0")
     assert (code, found, _offsets(rows, "lost")) == (0, [*range(24)], [])
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_deletion_that_is_left_of_a_damaged_set_replaces_no_batch(swapped: bool, tmp_path: Path) -> None:
+    """The other replica was converted and compacted, and lacks the deletion: its other records are in the result."""
+    records = [PlainRecord(n, b"k%d" % n, None if n == 5 else b"v", NOW + n) for n in range(10)]
+    whole = build_batch([one for one in records if one.value], base_offset=0, last_offset=9, partition_leader_epoch=-1)
+    messages = (build_message(one, magic=1) for one in records[5:])
+    replicas = [_replica(tmp_path / "a" / "t-0", whole), _replica(tmp_path / "b" / "t-0", b"\7" * 300, *messages)]
+    code, rows, found = _repair(*(replicas[::-1] if swapped else replicas), tmp_path / "t-0")
+    assert (code, found) == (1, [0, 1, 2, 3, 4, 6, 7, 8, 9])
+    assert (5, 5) in _offsets(rows, "lost")
 
 
 @pytest.mark.parametrize("swapped", [False, True])

@@ -321,6 +321,38 @@ def test_replicas_that_were_compacted_by_themselves(tmp_path: Path) -> None:
     assert "offsets 4..7" in done.stdout
 
 
+def _replicas_of(home: Path, logs: dict[str, list[bytes]], checkpoints: dict[str, str]) -> list[Path]:
+    """Write replicas of one segment each, and return their folders."""
+    folders = []
+    for name, batches in logs.items():
+        folders.append(home / name / "t-0")
+        folders[-1].mkdir(parents=True)
+        (folders[-1] / f"{0:020}.log").write_bytes(b"".join(batches))
+        if name in checkpoints:
+            (folders[-1] / "leader-epoch-checkpoint").write_text(checkpoints[name])
+    return folders
+
+
+def test_batches_around_lost_ones_keep_their_offsets(tmp_path: Path) -> None:
+    """They meet in the merged log: that a leader epoch began at an offset between them moves none of them there."""
+    batches = [_batch(0, 4, 1), _batch(4, 4, 3), _batch(8, 4, 5), _batch(12, 4, 5)]
+    lost = [b"\7" * len(batch) for batch in batches]
+    logs = {"a": [batches[0], lost[1], lost[2], batches[3]], "b": [batches[0], lost[1]]}
+    folders = _replicas_of(tmp_path, logs, {"a": "0\n3\n1 0\n3 4\n5 8\n", "b": "0\n2\n1 0\n3 4\n"})
+    assert invoke("repair", *folders, tmp_path / "t-0").exit_code == 1
+    assert [*damage.batches_of(tmp_path / "t-0")] == [batches[0], batches[3]]
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_batches_where_a_lost_epoch_began_can_be_stale(later: bool, tmp_path: Path) -> None:
+    """The other replica has no batch of that epoch. That it has one of a later, wrong history proves nothing."""
+    stale = [_batch(0, 1, 1), _batch(1, 1, 1, "stale"), *([_batch(2, 3, 3, "stale")] if later else [])]
+    leader = [stale[0], b"\7" * len(_batch(1, 2, 2)), _batch(3, 3, 2), _batch(6, 4, 5)]
+    done = invoke("repair", *_replicas_of(tmp_path, {"a": stale, "b": leader}, {}), tmp_path / "t-0")
+    assert done.exit_code == 1
+    assert [*damage.batches_of(tmp_path / "t-0")] == [leader[0], *leader[2:]]
+
+
 @pytest.mark.slow
 def test_what_is_refused(tmp_path: Path) -> None:
     """Folders of different topics or partitions, a replica twice, a segment, DST among the replicas."""

@@ -31,7 +31,10 @@ def first_batch(heads: Sequence[ReplicaBatch | None]) -> tuple[int, ReplicaBatch
     chosen, batch = next((n, head) for n, head in known if head.base_offset <= lowest.last_offset)
     for n, head in known:
         overlaps = n != chosen and head.base_offset <= batch.last_offset
-        if overlaps and not head.is_same(batch) and agree(batch, head) and _rank(head) > _rank(batch):
+        # A single message that is a deletion is no version of a set with other records.
+        skipped = 0 if _has_offsets_of(head, batch) else 1
+        is_version = overlaps and not head.is_same(batch) and agree(batch, head)
+        if is_version and _rank(head)[skipped:] > _rank(batch)[skipped:]:
             chosen, batch = n, head
     return chosen, batch
 

@@ -313,7 +313,8 @@ def end_other_histories(replicas: Sequence[DamagedReplica]) -> dict[str, int]:
                 replica.leave_out((batch for batch in replica.batches() if batch.last_offset >= offset), why)
             found[replica.path] = replica.end = replica.history_end = offset
         for epoch, low, first in unknown:
-            if low < replica.end and replica.starts and max(replica.starts) < epoch:
+            own = [one for one, (_, at) in replica.starts.items() if at < replica.end]  # it can have been cut above
+            if low < replica.end and own and max(own) < epoch:
                 why = (
                     f"leader epoch {epoch} of {leader.path} began between offsets {low} and {first}, and no batch and no "
                     f"checkpoint shows where: {replica.path} has no batch of it, so those there may be of another history"

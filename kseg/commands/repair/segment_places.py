@@ -62,7 +62,7 @@ def find_places(folder: Path, names: Sequence[str], *, merged: bool) -> list[Seg
     """
     surveys: list[_Survey] = []
     for name in names:
-        surveys.append(_survey(folder, name, surveys[-1].order if surveys else None, names))
+        surveys.append(_survey(folder, name, surveys[-1].order if surveys else None, names, merged))
     found = [one for one in surveys if one.first is not None]
     placed, covered = _without_overlaps(sorted(found, key=_Survey.key))
     placed = [one for n, one in enumerate(placed) if not _name_contradicts_one_header(one, placed[:n], placed[n + 1 :])]
@@ -138,10 +138,15 @@ def _open(folder: Path, name: str, target: str) -> Source:
     return source
 
 
-def _survey(folder: Path, name: str, previous: OffsetOrder | None, names: Sequence[str]) -> _Survey:
+def _ends_of(log: Path, merged: bool) -> frozenset[int]:
+    """Return the ends that side files name. In a ``merged`` log they prove nothing: the batches around lost ones meet."""
+    return frozenset() if merged else named_ends(log)
+
+
+def _survey(folder: Path, name: str, previous: OffsetOrder | None, names: Sequence[str], merged: bool) -> _Survey:
     """Read a segment; ``previous`` is the order of the one before it by name, ``names`` are all segments."""
     following = next((base_offset_of(one) for one in names[names.index(name) + 1 :]), NO_SEGMENT)
-    before = AdjacentBatches(_last_of(previous), None, ends=named_ends(folder / name), following=following)
+    before = AdjacentBatches(_last_of(previous), None, ends=_ends_of(folder / name, merged), following=following)
     try:
         order = find_order(lambda: _open(folder, name, name), ceiling_of(name), neighbours=before, moves=True)
         # If no batch stays, the name contradicts all of them.
@@ -312,7 +317,7 @@ def _with_neighbours(folder: Path, places: list[SegmentPlace], merged: bool) -> 
             _last_of(before),
             after.head if after and after.head and not after.head.position else None,
             newest=n + 1 == len(places) and not merged,
-            ends=named_ends(folder / place.name),
+            ends=_ends_of(folder / place.name, merged),
             following=NO_SEGMENT if place.following is None else place.following,
         )
         floor = max(place.floor, before.tail.high if before and before.tail else -1)
