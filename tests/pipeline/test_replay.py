@@ -19,6 +19,7 @@ from tests.support.evolving_values import write_schemas, write_topic
 from tests.support.growing_logs import batch, write
 from tests.support.pipelines import TRANSACTIONS, config, killed, rows, run_here, statuses, table_rows
 from tests.support.pipelines import run_in_process as run
+from tests.support.read_faults import local_faults
 
 pytestmark = pytest.mark.slow
 
@@ -208,4 +209,28 @@ def test_a_replay_from_a_former_leader_is_refused(tmp_path: Path) -> None:
     for asked, code in (("0:0:3", 2), ("0:3", 2), ("1:0:3", 0)):
         done = run(path, *REPLAY, asked)
         assert (done.returncode, "they are of a former leader" in done.stderr) == (code, code == 2), done.stderr
+    assert rows(tmp_path, "parquet") == before
+
+
+def test_leader_epochs_that_cannot_be_read_are_not_those_of_the_loaded_log(tmp_path: Path) -> None:
+    """The log was truncated and continued by a later leader: rows of its history are not appended to those of the former.
+
+    A replay of another partition needs none of them.
+    """
+    partition(tmp_path, 0, "A", b"old", epoch=1)
+    partition(tmp_path, 1, "A", b"other")
+    path = config(tmp_path)
+    assert run_here(path).code == 0
+    before = rows(tmp_path, "parquet")
+    folder = tmp_path / "source" / "orders-0"
+    newer = [PlainRecord(at, b"k", b"new") for at in range(1, 5)]
+    write(folder, [build_batch([PlainRecord(0, b"k", b"old")], partition_leader_epoch=1)])
+    write(folder, [build_batch(newer[2:], base_offset=3, partition_leader_epoch=2)], first=3)
+    checkpoint = folder / "leader-epoch-checkpoint"
+    checkpoint.write_text("0\n2\n1 0\n2 1\n")
+    with local_faults(checkpoint, "EIO", range(10**6)):
+        done = run_here(path)
+        assert (done.code, "Input/output error" in str(done.failures)) == (2, True)
+        assert run(path, *REPLAY, "1:0:3").returncode == 0
+        assert run(path, *REPLAY, "0:0:1").returncode == 2
     assert rows(tmp_path, "parquet") == before

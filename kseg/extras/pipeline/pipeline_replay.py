@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kseg.errors import UsageError
+from kseg.errors import UnreadableError, UsageError
 from kseg.extras.pipeline.data_files import DataFile, DataFiles, RowRange, parquet_batches, remove_files
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
 from kseg.extras.pipeline.load_plan import LoadPlan
@@ -93,12 +93,18 @@ def replay(
 def _differs(listing: Listing, topic: str, state: TableState, asked: set[int], config: str) -> dict[int, int]:
     """Return the first offset by partition from which on the log is not the loaded one, but that of a later leader.
 
-    Raises UsageError if the log of a partition of ``asked`` is that of a former leader.
+    Raises UsageError if the log of a partition of ``asked`` is that of a former leader, UnreadableError if its epochs cannot
+    be read.
     """
     found = {}
     for place, replicas in listing.items():
         loaded = state.loaded(place) if place[0] == topic else None
-        one = divergence(replicas, loaded)
+        try:
+            one = divergence(replicas, loaded)
+        except UnreadableError:
+            if place[1] in asked:
+                raise
+            continue
         if one and loaded and one.epoch > (loaded.leader_epoch or 0):
             found[place[1]] = one.first
         elif one and loaded and place[1] in asked and one.epoch < (loaded.leader_epoch or 0):

@@ -85,6 +85,7 @@ def divergence(replicas: Sequence[SourceReplica], loaded: Loaded | None) -> Dive
 
     Of equal leader epochs at an offset all records before it are equal (KIP-101). If a log cleaner has removed the batch of
     the last loaded offset, the ``leader-epoch-checkpoint`` decides, as for the answer to OffsetsForLeaderEpoch.
+    Raises UnreadableError.
     """
     if loaded is None or loaded.leader_epoch is None or loaded.next_offset <= 0:
         return None
@@ -92,10 +93,7 @@ def divergence(replicas: Sequence[SourceReplica], loaded: Loaded | None) -> Dive
     if len(replicas) > 1:
         latest = max(stored(one.folder).latest for one in replicas)
         replicas = [one for one in replicas if stored(one.folder).latest == latest]
-    found = []
-    for replica in replicas:
-        with suppress(UnreadableError):
-            found.append(_compared(replica, stored, loaded.next_offset, loaded.leader_epoch))
+    found = [_compared(replica, stored, loaded.next_offset, loaded.leader_epoch) for replica in replicas]
     known = [one for one in found if one]
     newer = [one for one in known if one.epoch > loaded.leader_epoch]
     older = [one for one in known if one.epoch < loaded.leader_epoch]
@@ -111,7 +109,10 @@ def _compared(
 
     None if nothing shows the leader epoch. ``stored`` returns the leader epochs of a folder.
     """
-    found = _batch_from(replica.segments, end - 1)
+    try:
+        found = _batch_from(replica.segments, end - 1)
+    except UnreadableError:
+        return None  # the load reports it
     if found and 0 <= found.epoch < loaded:
         return Divergence(found.base_offset, found.epoch)
     if found and found.base_offset < end and found.epoch <= loaded:
