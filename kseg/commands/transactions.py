@@ -225,8 +225,9 @@ class _TransactionTracker:
                 if reported := unless_deleted(error, file):
                     unread_segments += 1
                     self._unread(reported)
-                elif not readable:  # the log begins with the next segment
+                else:  # retention has deleted the segments before it, too: the log begins with the next one
                     self._begun, self._end, self._open = False, None, {}
+                    self._gap_end, self._ended_late, self._unlisted = -1, {}, False
         if not unread_segments:
             self._load_newest_snapshot()
         if self._unlisted:

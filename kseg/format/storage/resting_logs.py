@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from kseg.errors import VanishedError
 from kseg.format.storage import local_files
@@ -27,6 +27,17 @@ def is_at_rest(folder: str, logs: Iterable[str]) -> bool:
     if set(logs_among(names)) != {os.path.basename(path) for path in logs}:
         return False
     return not any(_was_renamed_lately(os.path.join(folder, name)) for name in names if name.endswith(".swap"))
+
+
+def is_being_replaced(folder: str, name: str, names: Collection[str]) -> bool:
+    """Return whether the log cleaner has a new file for a segment of a local folder that could not be opened.
+
+    ``names`` are the files of the folder now: the new file has the name of the segment or a lower one, or gets it soon.
+    """
+    if is_url(folder):  # its listing can be an earlier one
+        return False
+    swaps = (one for one in names if one.endswith(".log.swap") and one.removesuffix(".swap") <= name)
+    return name in names or any(_was_renamed_lately(os.path.join(folder, one)) for one in swaps)
 
 
 def _was_renamed_lately(path: str) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
 from kseg.format.record.layout import INT64_MAX
-from kseg.format.storage import file_access, file_type, local_files, remote_files, remote_listing
+from kseg.format.storage import file_access, file_type, local_files, remote_files, remote_listing, resting_logs
 from kseg.format.storage.local_files import skip_special
 from kseg.format.storage.naming import (
     MANIFEST,
@@ -367,9 +367,12 @@ def unless_deleted(error: KsegError, file: SegmentFile | None) -> KsegError | No
         return error
     folder, name = os.path.split(file.path)
     try:
-        older = [other for other in local_files.names_in(folder) if is_log(name) and is_log(other) and other < name]
-        if older:
+        names = local_files.names_in(folder)
+        older = [other for other in names if is_log(name) and is_log(other) and other < name]
+        replaced = is_log(name) and resting_logs.is_being_replaced(folder, name, names)
+        if older and not replaced:
             open_source(path_in(folder, max(older)), listed=True).close()  # the listing of a URL can be an earlier one
+        if older or replaced:
             return VanishedError(
                 f"{file.path}: merged by the log cleaner or truncated since it was listed: run kseg again"
             )
