@@ -7,6 +7,7 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ _READ = 2500
 #: What a call can do instead of its work: errors of the operating system, and of object stores a lost connection without
 #: an error, and an error of the client's own.
 KINDS = ("EIO", "EACCES", "ETIMEDOUT", "short", "client")
+
+
+_CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class ClientError(Exception):
@@ -141,7 +145,9 @@ def remote_faults(folder: Path, kind: str = "EIO", failing: range = range(0), on
     _FailingFileSystem.faults = Faults("/")
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            store.pipe(f"/logs/{path.relative_to(folder)}", path.read_bytes())
+            name = f"/logs/{path.relative_to(folder)}"
+            store.pipe(name, path.read_bytes())
+            store.store[name].created = store.store[name].modified = _CREATED  # the tag of an object is its time
     _FailingFileSystem.faults, _FailingFileSystem.only = Faults("/", kind, failing), only
     try:
         yield _FailingFileSystem.faults
