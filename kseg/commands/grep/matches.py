@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from kseg.extras.serialization.record_decoder import RecordDecoder
 
 
+#: The pattern of a name in quotes in a path. ``unquoted`` returns the name.
+QUOTED = r"'(?P<single>(?:[^'\\]|\\.)*)'|\"(?P<double>(?:[^\"\\]|\\.)*)\""
 _STEP = re.compile(
     r"(?P<dots>\.\.?)(?:(?P<name>[^\W\d][\w-]*)|(?P<any>\*))"
-    r"|(?P<deep>\.\.)?\[(?:(?P<index>-?\d{1,9})|(?P<every>\*)|'(?P<single>(?:[^'\\]|\\.)*)'|\"(?P<double>(?:[^\"\\]|\\.)*)\")\]"
+    rf"|(?P<deep>\.\.)?\[(?:(?P<index>-?\d{{1,9}})|(?P<every>\*)|{QUOTED})\]"
 )
 _INTEGER = re.compile(r"-?[0-9]+")
-_ESCAPED = re.compile(r"\\(.)")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 # JSON writes these characters in more than one way, besides \uNNNN.
 _TWO_FORMS = re.compile(r'["\\/\x00-\x1f]')
 
@@ -106,10 +108,15 @@ def parse_json_path(text: str) -> JsonPath:
     return JsonPath(tuple(steps), text[at + 1 :] if at < len(text) else None)
 
 
+def unquoted(match: re.Match[str]) -> str | None:
+    """Return the name in a match of a pattern with QUOTED, None if it has no name in quotes."""
+    quoted = match["double"] if match["single"] is None else match["single"]
+    return None if quoted is None else _ESCAPED.sub(r"\1", quoted)
+
+
 def _step(match: re.Match[str]) -> PathStep:
-    name = match["name"]
-    for quoted in (match["single"], match["double"]):
-        name = _ESCAPED.sub(r"\1", quoted) if quoted is not None else name
+    quoted = unquoted(match)
+    name = match["name"] if quoted is None else quoted
     deep = match["dots"] == ".." or match["deep"] is not None
     return PathStep(name, None if match["index"] is None else int(match["index"]), deep)
 

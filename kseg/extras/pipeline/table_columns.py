@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from kseg.commands.grep.matches import QUOTED, unquoted
 from kseg.extras.pipeline.settings_section import SettingsSection
 from kseg.extras.views.view_table import VIEWS
 from kseg.schema import CONTENT_COLUMNS, Column
@@ -30,12 +31,8 @@ _CASTS = {
 _DECIMAL = re.compile(r"decimal\((?:[1-9]|[12]\d|3[0-8]),(?:[12]?\d|3[0-8])\)")
 _RECORD_NAMES = [column.name for column in VIEWS["records"].columns]
 
-
 #: A field in a path: up to a dot, a bracket or a type; or in quotes.
-_FIELD = re.compile(
-    r"\.(?P<name>(?:(?!::)[^.\[])+)|\[(?:'(?P<single>(?:[^'\\]|\\.)*)'|\"(?P<double>(?:[^\"\\]|\\.)*)\")\]", re.DOTALL
-)
-_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_FIELD = re.compile(rf"\.(?P<name>(?:(?!::)[^.\[])+)|\[(?:{QUOTED})\]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +115,8 @@ def _parsed(section: SettingsSection, text: str) -> tuple[str, tuple[str, ...], 
     first = re.split(r"\.|\[|::", text, maxsplit=1)[0]
     fields, at = [], len(first)
     while match := _FIELD.match(text, at):
-        quoted = next((one for one in (match["single"], match["double"]) if one is not None), None)
-        fields.append(match["name"].strip() if quoted is None else _ESCAPED.sub(r"\1", quoted))
+        quoted = unquoted(match)
+        fields.append(match["name"].strip() if quoted is None else quoted)
         at = match.end()
     path, separator, cast = text[:at], text[at:].strip()[:2], "".join(text[at:].lower().split())[2:]
     if separator not in ("", "::") or (separator and not cast):
