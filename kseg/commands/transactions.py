@@ -188,24 +188,28 @@ class _TransactionTracker:
         self._max_age = max_age
         self._report = report
         self._unread = unread
-        self._begun = False
         self._log_start = 0
-        self._end: int | None = None
-        self._open: dict[int, _OpenTransaction] = {}  # in the order in which they began
         # A broker starts with the newest snapshot up to its log end: one of these, which are not below the newest segment.
         self._snapshots: list[int] = []
-        # The last markers of producers after the first of these snapshots: they have ended what is open in it.
-        self._ended_late: dict[int, int] = {}
-        # Whether transactions began when too many were open: the earliest, which decide the last stable offset, are known.
-        self._unlisted = False
         self._states: Counter[str] = Counter()
         self._lost_bytes = 0  # of the current segment, up to here
-        # The offset after the last missing ones, of those that can concern open transactions; and the end before a window.
-        self._gap_end = -1
-        self._end_before: int | None = None
+        self._end_before: int | None = None  # the end before a window
         # Open transactions that the newest snapshot has, too.
         self._confirmed: set[int] = set()
         self._path = ""
+        self._restart()
+
+    def _restart(self) -> None:
+        """Begin the log with the next segment."""
+        self._begun = False
+        self._end: int | None = None
+        self._open: dict[int, _OpenTransaction] = {}  # in the order in which they began
+        # The last markers of producers after the first of the snapshots: they have ended what is open in it.
+        self._ended_late: dict[int, int] = {}
+        # Whether transactions began when too many were open: the earliest, which decide the last stable offset, are known.
+        self._unlisted = False
+        # The offset after the last missing ones, of those that can concern open transactions.
+        self._gap_end = -1
 
     def read(
         self, files: Iterable[SegmentFile], ends: Mapping[str, int], unless_deleted: UnlessDeleted
@@ -225,9 +229,8 @@ class _TransactionTracker:
                 if reported := unless_deleted(error, file):
                     unread_segments += 1
                     self._unread(reported)
-                else:  # retention has deleted the segments before it, too: the log begins with the next one
-                    self._begun, self._end, self._open = False, None, {}
-                    self._gap_end, self._ended_late, self._unlisted = -1, {}, False
+                else:  # retention has deleted the segments before it, too
+                    self._restart()
         if not unread_segments:
             self._load_newest_snapshot()
         if self._unlisted:
