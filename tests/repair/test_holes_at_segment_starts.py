@@ -32,6 +32,19 @@ def test_where_the_epoch_of_a_batch_begins_does_not_move_it(tmp_path: Path) -> N
     assert (tmp_path / "new" / "leader-epoch-checkpoint").read_text() == "0\n2\n5 0\n10 8\n"
 
 
+@pytest.mark.parametrize("following", [None, 16, 20])
+def test_a_batch_stays_where_its_leader_epoch_is(following: int | None, tmp_path: Path) -> None:
+    """Offsets 4..11 are missing. Epoch 5 begins at 8: no end of the batch, which is not of epoch 3."""
+    source = tmp_path / "orders-0"
+    source.mkdir()
+    (source / f"{0:020}.log").write_bytes(batch(0, 4, 1) + batch(12, 4, 5))
+    if following is not None:
+        (source / f"{following:020}.log").write_bytes(batch(following, 4, 5))
+    (source / "leader-epoch-checkpoint").write_text("0\n3\n1 0\n3 4\n5 8\n")
+    assert invoke("repair", source, tmp_path / "new").exit_code == 1
+    assert offsets(tmp_path / "new")[:8] == [0, 1, 2, 3, 12, 13, 14, 15]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(4, 36))
 def test_a_merge_moves_no_batch_to_the_name_of_the_newest_segment(start: int, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import Window
 from kseg.format.segment.transaction_events import Event, chunk_events, transaction_events
+from kseg.format.sidefiles.checkpoints import known_leader_epochs
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES, AbortedTransactions, IndexBuilder
 from kseg.format.sidefiles.named_ends import named_ends
 from kseg.format.storage.atomic_write import NewFile, writing
@@ -33,8 +34,9 @@ from kseg.format.storage.naming import UNPLACED, base_offset_of
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import Source, check_same, open_source, stamp_of
 from kseg.format.writer.batch_runs import ReadBackError
+from kseg.format.writer.foreign_batches import AdjacentBatches
 from kseg.format.writer.moved_batches import source_ranges
-from kseg.format.writer.offset_order import AdjacentBatches, OffsetOrder, find_order
+from kseg.format.writer.offset_order import OffsetOrder, find_order
 from kseg.format.writer.output_guards import DamagedError, index_paths, txn_index_path
 from kseg.format.writer.written_side_files import append_runs
 from kseg.results import Settings, Summary
@@ -191,7 +193,8 @@ class _SegmentRun:
                 source.name = tally.target
             return source
 
-        around = AdjacentBatches(ends=named_ends(Path(tally.source)))
+        log = Path(tally.source)
+        around = AdjacentBatches(ends=named_ends(log), leader_epochs=known_leader_epochs(log.parent))
         return find_order(open_named, ceiling, neighbours=around, moves=os.path.isfile(tally.source))
 
     def _read_back(self, path: str, indexes: _IndexWriter, copied: CopiedBatches | None) -> None:

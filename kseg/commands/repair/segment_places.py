@@ -16,11 +16,13 @@ from pathlib import Path
 from kseg.errors import NotASegmentError
 from kseg.format.record.layout import INT32_MAX, SUM_LIMIT
 from kseg.format.segment.segment_reader import SegmentReader
+from kseg.format.sidefiles.checkpoints import known_leader_epochs
 from kseg.format.sidefiles.named_ends import named_ends
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source, open_source
+from kseg.format.writer.foreign_batches import AdjacentBatches
 from kseg.format.writer.increasing_offsets import LocatedBatch, batches_of
-from kseg.format.writer.offset_order import AdjacentBatches, OffsetOrder, ceiling_of, find_order
+from kseg.format.writer.offset_order import OffsetOrder, ceiling_of, find_order
 from kseg.format.writer.overlong_batches import NO_SEGMENT
 
 
@@ -146,7 +148,12 @@ def _ends_of(log: Path, merged: bool) -> frozenset[int]:
 def _survey(folder: Path, name: str, previous: OffsetOrder | None, names: Sequence[str], merged: bool) -> _Survey:
     """Read a segment; ``previous`` is the order of the one before it by name, ``names`` are all segments."""
     following = next((base_offset_of(one) for one in names[names.index(name) + 1 :]), NO_SEGMENT)
-    before = AdjacentBatches(_last_of(previous), None, ends=_ends_of(folder / name, merged), following=following)
+    before = AdjacentBatches(
+        _last_of(previous),
+        ends=_ends_of(folder / name, merged),
+        following=following,
+        leader_epochs=known_leader_epochs(folder),
+    )
     try:
         order = find_order(lambda: _open(folder, name, name), ceiling_of(name), neighbours=before, moves=True)
         # If no batch stays, the name contradicts all of them.
@@ -319,6 +326,7 @@ def _with_neighbours(folder: Path, places: list[SegmentPlace], merged: bool) -> 
             newest=n + 1 == len(places) and not merged,
             ends=_ends_of(folder / place.name, merged),
             following=NO_SEGMENT if place.following is None else place.following,
+            leader_epochs=known_leader_epochs(folder),
         )
         floor = max(place.floor, before.tail.high if before and before.tail else -1)
         order = place.order

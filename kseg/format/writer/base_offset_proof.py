@@ -48,7 +48,9 @@ class BaseOffsetProof:
         """Return batch ``n`` with the offsets that are proved, None if the evidence is not enough or it has them."""
         batch = self._block[n]
         if batch.inner >= 0 and one_bit_apart(batch.stored, batch.inner):
-            return batch.with_inner_offsets()
+            # The offsets of the messages in a v0 wrapper are absolute.
+            first = min(batch.first_inner, batch.inner) if batch.first_inner >= 0 else batch.low
+            return batch._replace(low=first, high=batch.inner, stored=batch.inner)
         before, after = self._around(n, n + 1)
         low = self._place(n)
         if low is None or low < self._lowest:

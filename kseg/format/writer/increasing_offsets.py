@@ -32,6 +32,7 @@ class LocatedBatch(NamedTuple):
     ``stored`` is the number in the base offset field. ``first_inner`` and ``inner`` are the first and the last offset in a
     v0 wrapper, -1 for other batches. ``doubtful``: the size field was overwritten, so the base offset before it may be
     overwritten, too. ``after_zeros``: zeros are lost before it, or its base offset is 0 after lost bytes.
+    ``leader_epoch`` is -1 in v0 and v1.
     """
 
     position: int
@@ -49,6 +50,7 @@ class LocatedBatch(NamedTuple):
     inner: int
     doubtful: bool = False
     after_zeros: bool = False
+    leader_epoch: int = -1
 
     def beginning_at(self, low: int) -> LocatedBatch:
         """Return the batch with ``low`` as its first offset."""
@@ -56,11 +58,6 @@ class LocatedBatch(NamedTuple):
         # Of a wrapper the last offset is stored.
         stored = high if self.stored == self.high else low
         return self._replace(low=low, high=high, stored=stored, first_inner=-1, inner=-1)
-
-    def with_inner_offsets(self) -> LocatedBatch:
-        """Return the v0 wrapper with the offsets of its messages, which are absolute."""
-        low = min(self.first_inner, self.inner) if self.first_inner >= 0 else self.low
-        return self._replace(low=low, high=self.inner, stored=self.inner)
 
     def is_earlier_than(self, other: LocatedBatch) -> bool:
         """Return whether all its timestamps are before those of another batch."""
@@ -138,6 +135,7 @@ class _Header(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
+    partition_leader_epoch: int
 
 
 def batch_at(window: Window, row: int, wrapped: tuple[int, int] | None) -> LocatedBatch:
@@ -172,6 +170,7 @@ def _batch_of(header: _Header, wrapped: tuple[int, int] | None) -> LocatedBatch:
         next_sequence=increment_sequence(header.base_sequence, (high - low + 1) & INT32_MAX),  # of 2**63 offsets, too
         first_inner=first_inner,
         inner=inner,
+        leader_epoch=header.partition_leader_epoch,
     )
 
 

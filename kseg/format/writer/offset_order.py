@@ -7,7 +7,7 @@ offset is corrected only if there is proof of the right one, see ``BaseOffsetPro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
@@ -20,7 +20,14 @@ from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source
 from kseg.format.writer import base_offset_proof, moved_batches, overlong_batches, rewritten_rows  # seldom needed
-from kseg.format.writer.foreign_batches import all_in_order, before_name, foreign_batches, unjoined
+from kseg.format.writer.foreign_batches import (
+    NO_NEIGHBOURS,
+    AdjacentBatches,
+    all_in_order,
+    before_name,
+    foreign_batches,
+    unjoined,
+)
 from kseg.format.writer.increasing_offsets import (
     LocatedBatch,
     batch_at,
@@ -97,42 +104,6 @@ class OffsetOrder:
 
 
 IN_ORDER = OffsetOrder({}, {})
-
-
-@dataclass(frozen=True, slots=True)
-class AdjacentBatches:
-    """The last batch of the segment before, and the first batch of the segment after.
-
-    None if the segment is missing, or if the batch is not at the end of its file that is adjacent. ``newest``: no segment
-    follows. The newest segment is never compacted, so its first batch has the offset of its name. ``ends`` are offsets at
-    which side files show the end of a batch. ``following`` is the offset in the name of the next segment, None if unknown.
-    """
-
-    before: LocatedBatch | None = None
-    after: LocatedBatch | None = None
-    newest: bool = False
-    ends: Collection[int] = ()
-    following: int | None = None
-
-    def proved_end(self, previous: int, last: LocatedBatch) -> LocatedBatch | None:
-        """Return a batch in place of the next one if a side file shows that ``last`` continues offset ``previous``.
-
-        Not if one shows its stored offsets, too: a merge of segments leaves a snapshot inside of the new segment, and where
-        its leader epoch begins is its own beginning as well as an end before it.
-        """
-        end = previous + 1 + last.high - last.low + 1
-        stored = last.low in self.ends or last.high + 1 in self.ends
-        if last.low == previous + 1 or end not in self.ends or stored:
-            return None
-        return last.beginning_at(end)._replace(position=last.end, first_time=-1, last_time=-1, producer=None)
-
-    def contradicts(self, first: LocatedBatch, name: int | None) -> bool:
-        """Return whether the first batch begins after the offset that the segment's first batch must have."""
-        joins = self.newest and self.before is not None and self.before.high + 1 == name
-        return joins and first.position == 0 and name is not None and first.low > name
-
-
-NO_NEIGHBOURS = AdjacentBatches()
 
 
 def ceiling_of(path: str) -> int | None:
