@@ -26,8 +26,8 @@ _EXCLUDED_RULES = "spark.sql.adaptive.optimizer.excludedRules"
 _EMPTY_PLANS = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 #: View -> why a file is not a segment, in the row that it has there. In the other views it is damage.
 _WITHOUT_RESULT = {FINDINGS: "if(rule is null, message, null)", "segments": "unread"}
-#: Bytes as text: UTF-8 as it is, other bytes in base64.
-_TEXT = "coalesce(try_validate_utf8(cast({0} as string)), base64({0}))"
+#: Bytes as text: UTF-8 as it is, other bytes in base64, which Spark breaks into lines.
+_TEXT = "coalesce(try_validate_utf8(cast({0} as string)), replace(base64({0}), '\\r\\n', ''))"
 _ENCODING = "if({0} is not null and try_validate_utf8(cast({0} as string)) is null, 'base64', null)"
 #: The columns for which more bytes are read.
 _OPENED = (DECODED, FIRST_OFFSET)

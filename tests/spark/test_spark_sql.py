@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from kseg import Header
 from kseg.extras.sql.recipes import RECIPES
 from kseg.extras.sql.statement import TABLES
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import fleet
 from tests.support.cli import DAMAGED, SEGMENTS, kseg, kseg_here
 from tests.support.damage import flip
@@ -43,6 +45,35 @@ def test_results_are_those_of_duckdb(statement: str) -> None:
     assert len(here.stdout.splitlines()) > 1
     # Nulls come first in Spark, and last in DuckDB.
     assert sorted(there.stdout.splitlines()) == sorted(here.stdout.splitlines())
+
+
+@pytest.mark.usefixtures("spark")
+def test_bytes_are_the_same_text_as_in_duckdb(tmp_path: Path) -> None:
+    """Also what Spark would break into lines, what is nearly UTF-8, and what its own escapes could change."""
+    odd = [
+        b"\xed\xa0\x80",
+        b"\xc0\x80",
+        b"\xf4\x90\x80\x80",
+        b"\xef\xbf\xbf",
+        b"a\0b",
+        b"\r\n",
+        b"\xe2\x80\xa8",
+        b"\xc3",
+        b"\\r'",
+    ]
+    values = [*odd, *(bytes([n] * n) for n in range(50, 250, 7)), "aé€😀".encode() * 60, b"", None]
+    records = [
+        PlainRecord(n, values[n - 1], value, 1_700_000_000_000, (Header("h", value),)) for n, value in enumerate(values)
+    ]
+    log = tmp_path / "orders-0" / f"{0:020}.log"
+    log.parent.mkdir()
+    log.write_bytes(build_batch(records))
+    here, there = (
+        one("sql", 'select * from records order by "offset"', log.parent, "--format", "jsonl")
+        for one in (run, on_spark)
+    )
+    assert (here.exit_code, len(here.stdout.splitlines())) == (0, len(values))
+    assert there.stdout == here.stdout
 
 
 @pytest.mark.usefixtures("spark")
