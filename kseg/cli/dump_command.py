@@ -87,7 +87,7 @@ class DumpOptions(SparkOptions, RecordOptions):
         """The argument ``decode_as`` of ``internal_topic``."""
         return None if not self.reads_records or self.no_decode else self.decode or BY_FOLDER
 
-    def request(self, files: Sequence[SegmentFile], decoder: RecordDecoder | None) -> DumpRequest:
+    def request(self, files: Sequence[SegmentFile], decoder: RecordDecoder | None, outcome: DumpOutcome) -> DumpRequest:
         """Return the request for each of the files."""
         return DumpRequest(
             deep=self.reads_records,
@@ -97,7 +97,7 @@ class DumpOptions(SparkOptions, RecordOptions):
             damaged=self.format_name == "hex",
             decode_as=self.decode_as,
             decoder=decoder,
-            logs=transaction_logs(self.isolation, files),
+            logs=transaction_logs(self.isolation, files, outcome),
         )
 
 
@@ -131,7 +131,9 @@ def dump(asked: DumpOptions) -> int:
     if asked.spark is not None:
         if beside:
             raise UsageError("--spark accepts segments only: omit the side files")
-        export = written_files.Export(asked.output or "", asked.format, asked.encoding, asked.request(files, None))
+        export = written_files.Export(
+            asked.output or "", asked.format, asked.encoding, asked.request(files, None, outcome)
+        )
         return spark_session.export_segments(asked, files, export, outcome)
     if asked.follow:
         if beside:
@@ -145,7 +147,7 @@ def dump(asked: DumpOptions) -> int:
             settings, lambda: (topic for file in files if (topic := topic_partition(file.path)[0]))
         )
     decoder = record_decoder.record_decoder(settings, lambda path: partial(FindingNotes(), path)) if settings else None
-    return _Dump(asked, asked.request(files, decoder), files, beside, outcome).write()
+    return _Dump(asked, asked.request(files, decoder, outcome), files, beside, outcome).write()
 
 
 @dataclass

@@ -103,12 +103,12 @@ class GrepOptions(RecordOptions):
             raise UsageError(f"{option} needs a pattern: add -e PATTERN or --json-path")
         return query
 
-    def request(self, files: Sequence[SegmentFile]) -> GrepRequest:
+    def request(self, files: Sequence[SegmentFile], outcome: DumpOutcome) -> GrepRequest:
         """Return the parts of each of the files that are searched and shown."""
         before, after = (self.context if own is None else own for own in (self.before, self.after))
         if self.count or self.files_only or self.quiet:
             before = after = 0
-        logs = transaction_logs(self.isolation, files)
+        logs = transaction_logs(self.isolation, files, outcome)
         dump = DumpRequest(
             True, self.limits.of_rows, verify_crc=not self.no_crc, wrong_crc=True, before=before, after=after, logs=logs
         )
@@ -138,7 +138,7 @@ def grep(asked: GrepOptions) -> int:
     outcome = DumpOutcome()
     files, limited = _of_partitions(asked.files_within(outcome.segments(paths)), asked)
     most = 1 if asked.files_only else asked.max_count
-    with grep_run(files, asked.request(files), outcome, most, 1 if asked.quiet else asked.jobs) as run:
+    with grep_run(files, asked.request(files, outcome), outcome, most, 1 if asked.quiet else asked.jobs) as run:
         if asked.quiet:
             outcome.rows = any(isinstance(item, RecordsItem) for item in run.items())
             return 0 if outcome.rows else _not_found(limited, outcome)

@@ -41,7 +41,8 @@ def segments_text(files: Iterable[SegmentFile]) -> str:
 class FindingNotes:
     """Prints warnings and errors after the results: few in a line each, many as one sentence. ``errors`` counts the errors.
 
-    ``rules`` are the names of the rules. ``failed``: something was not read or not found.
+    ``rules`` are the names of the rules. ``failed``: something was not read or not
+    found; ``failures`` are the reasons that were printed.
 
     ``policy`` is the policy of the file that is read; None uses the severities of the rule table. With ``each``, each
     finding has a line, of a rule and file the first MAX_PER_RULE. With ``at_once`` they are printed when they are found,
@@ -51,6 +52,7 @@ class FindingNotes:
     def __init__(self, *, each: bool = False, at_once: bool = False) -> None:
         self.errors = 0
         self.failed = False
+        self.failures: set[str] = set()
         self.policy: Policy | None = None
         self._each = each
         self._at_once = at_once
@@ -93,8 +95,10 @@ class FindingNotes:
         return self._policies.get(path) if self.policy is None else self.policy
 
     def fail(self, why: str) -> None:
-        """Print why something was not read."""
-        (note if self._at_once else note_after)(why)
+        """Print why something was not read, once."""
+        if why not in self.failures:
+            (note if self._at_once else note_after)(why)
+        self.failures.add(why)
         self.failed = True
 
     def add(self, read: Any) -> None:

@@ -185,7 +185,6 @@ class _Outcome(FindingNotes):
         self.damaged = False
         self.encoded: set[str] = set()
         self._seen: set[tuple[str, str, int | None]] = set()
-        self._unread: set[str] = set()
 
     def finding(self, file: SegmentFile, finding: Finding) -> None:
         place = (file.path, finding.rule, finding.position)
@@ -204,26 +203,21 @@ class _Outcome(FindingNotes):
     def unread(self, error: KsegError) -> None:
         self.fail(str(error))
 
-    def fail(self, why: str) -> None:
-        if why not in self._unread:
-            self._unread.add(why)
-            super().fail(why)
-
     def counted(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield Arrow record batches and count their rows."""
         for batch in batches:
-            for part in self._without_unread(batch) if self.recipe == "gaps" and self._unread else [batch]:
+            for part in self._without_unread(batch) if self.recipe == "gaps" and self.failures else [batch]:
                 self.found += part.num_rows
                 yield part
         if self.recipe and not self.found:
             files = chain.from_iterable(map(find_segments, self.paths))
-            read = "what could be read" if self._unread else segments_text(files)
+            read = "what could be read" if self.failures else segments_text(files)
             note_after(f"{self.recipe}: none in {read}")
 
     def _without_unread(self, batch: Any) -> Iterator[Any]:
         """Yield the gaps but those that an unread segment can fill: one of the two next to the gap, or one between."""
         for i, row in enumerate(batch.to_pylist()):
-            if not any(row["file"] < reason < f"{row['next_file']};" for reason in self._unread):
+            if not any(row["file"] < reason < f"{row['next_file']};" for reason in self.failures):
                 yield batch.slice(i, 1)
 
     def note_encoded(self) -> None:

@@ -22,14 +22,20 @@ from kseg.findings import Finding
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.control_records import ControlRecord
-from kseg.format.record.layout import first_timestamp
+from kseg.format.record.layout import INT64_MAX, first_timestamp
 from kseg.format.record.offset_evidence import LIMIT
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import log_events
 from kseg.format.sidefiles.checkpoints import checkpoint_offset
-from kseg.format.sidefiles.last_stable_offset import first_offsets, open_after_end, open_before, producers_at
+from kseg.format.sidefiles.last_stable_offset import (
+    ReportUnread,
+    are_compacted,
+    first_offsets,
+    open_after_end,
+    open_before,
+    producers_at,
+)
 from kseg.format.sidefiles.producer_snapshot import ProducerState
-from kseg.format.sidefiles.transaction_states import are_compacted
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
     LOG_STARTS,
@@ -46,8 +52,8 @@ from kseg.text import shell_word
 
 #: The default of the broker setting transaction.max.timeout.ms, which find-hanging uses, too.
 MAX_TRANSACTION_MS = 15 * 60 * 1000
-#: ``unknown``: bytes or a segment between its data and the next marker of its producer are lost, so its own can be there.
-#: Also one without a marker, after whose beginning offsets are missing.
+#: ``unknown``: bytes or a segment between its data and the next marker of its producer are lost or unread, so its own can be
+#: there. Also one without a marker, after whose beginning offsets are missing or unread.
 STATES = ("hanging", "open", "unknown", "aborted", "committed")
 
 
@@ -78,10 +84,7 @@ class Transaction:
 
     @property
     def abort(self) -> str | None:
-        """The command that aborts the transaction.
-
-        None if it has ended, if its partition or first offset is unknown, or if its folder is not in use.
-        """
+        """The command that aborts it; None if it has ended, has no known place, or is in a folder that is not in use."""
         if self.state not in ("hanging", "open") or self.topic is None or self.first_offset is None:
             return None
         if not is_served(self.folder):
@@ -99,8 +102,7 @@ class PartitionTransactions:
     ``last_stable_offset`` is the log end if no transaction is open; else ``held_by`` is the producer id of the earliest
     open one, and the offset is its first one or the log start, whichever is higher. Both offsets are exclusive, None for a
     log without batches. A lower high watermark, which is not in the log, can hold the broker's last stable offset back
-    further. If ``unread_segments`` is not 0, the last stable offset is None, and open transactions can have ended in a
-    segment that was not read.
+    further. If ``unread_segments`` is not 0, the last stable offset is None.
     """
 
     folder: str
@@ -144,8 +146,6 @@ def is_served(folder: str) -> bool:
 
 #: Called with the path of the file and a finding.
 ReportFinding = Callable[[str, Finding], object]
-#: Called with the reason why a file cannot be read.
-ReportUnread = Callable[[KsegError], object]
 
 
 def end_without_transactions(result: FileResult) -> int | None:
@@ -226,6 +226,7 @@ class _TransactionTracker:
                 readable = True
             except KsegError as error:
                 self._lose()
+                self._path, self._gap_end = "", INT64_MAX
                 if reported := unless_deleted(error, file):
                     unread_segments += 1
                     self._unread(reported)
@@ -258,9 +259,10 @@ class _TransactionTracker:
         base = base_offset_of(path)
         self._lost_bytes = 0
         if base is not None:
-            if self._end is not None and base > self._end:
+            if self._end is not None and (base > self._end or not self._path):
                 self._gap_end = base
-                if self._open and not are_compacted(self._folder, [self._path, path]):
+                # What an unreadable segment had is lost for the open transactions already.
+                if self._open and self._path and not are_compacted(self._folder, [self._path, path]):
                     self._lose()
             self._end = max(base, self._end or 0)
         self._path = path

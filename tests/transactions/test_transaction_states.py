@@ -18,7 +18,7 @@ from tests.support.cli import SEGMENTS
 from tests.support.cli import kseg_here as kseg
 from tests.support.cli import rows_of as rows
 from tests.support.damage import entries, flip
-from tests.support.transactional_logs import RandomLog, write_log
+from tests.support.transactional_logs import RandomLog, Truth, write_log
 
 LOGS = 100
 FIELDS = ("offset", "transaction_state", "producer_id", "producer_epoch", "sequence", "partition_leader_epoch")
@@ -169,6 +169,48 @@ def test_damage_and_a_missing_segment_make_states_unknown(tmp_path: Path) -> Non
             assert row["transaction_state"] in (wanted[row["offset"]], "unknown"), (seed, row)
             checked += row["transaction_state"] == "unknown"
     assert checked > 20
+
+
+def test_an_unreadable_segment_hides_no_other_record(tmp_path: Path) -> None:
+    """A read error is no damage, and no reason to stop: the other records are there, none of them with a wrong state."""
+    known: dict[tuple[str, int], Truth] = {}
+    hidden: set[tuple[str, int]] = set()
+    unread = []
+    for seed in range(3000, 3020):
+        folder = tmp_path / "logs" / f"t-{seed}"
+        log, chance = write_log(folder, random.Random(seed)), random.Random(seed)
+        known |= {(folder.name, one.offset): one for one in log.records}
+        stable = {(folder.name, offset) for offset in log.committed}
+        hidden |= {(folder.name, one.offset) for one in log.records} - stable
+        path = chance.choice(sorted(folder.glob("*.log")))
+        lost = {row["offset"] for row in rows("dump", "--deep", path)}
+        known = {place: one for place, one in known.items() if place[0] != folder.name or place[1] not in lost}
+        path.unlink()
+        path.symlink_to(path.name)
+        unread.append(f"kseg: {path}: a symbolic link to itself")
+    statement = "select file, offset, transaction_state from records"
+    for command in (["dump", "--deep"], ["grep", "value"], ["sql", statement]):
+        for isolation in ("read_uncommitted", "read_committed"):
+            done = kseg(*command, "--isolation", isolation, "--format", "jsonl", tmp_path / "logs")
+            assert (done.returncode, sorted(done.stderr.splitlines())) == (2, unread)
+            found = {
+                (os.path.basename(os.path.dirname(row["file"])), row["offset"]): row["transaction_state"]
+                for row in map(json.loads, done.stdout.splitlines())
+            }
+            assert {state for place, state in found.items() if state != known[place].state} <= {"unknown"}
+            if isolation == "read_committed":
+                assert sorted(found.keys() & hidden) == []
+                assert len(found) > len(known) / 10
+            else:
+                assert len(found) == sum(command[0] == "dump" or not one.control for one in known.values())
+    for row in library.transactions(tmp_path / "logs", unread=lambda line: None):
+        if isinstance(row, Transaction):
+            first, last = row.first_offset or 0, row.last_offset or 0
+            places = ((os.path.basename(row.folder), offset) for offset in range(first, last + 1))
+            states = {known[at].state for at in places if at in known and known[at].producer == row.producer_id}
+            assert row.state == "unknown" or states <= {row.state.replace("hanging", "open")}
+        else:
+            assert row.unread_segments == 1
 
 
 @pytest.mark.parametrize("seed", range(2000, 2030))

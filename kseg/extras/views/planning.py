@@ -29,7 +29,7 @@ from kseg.format.record.layout import INT64_MAX, READ_COMMITTED, READ_UNCOMMITTE
 from kseg.format.segment.framed_files import framed_files
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles import index_reader
-from kseg.format.sidefiles.last_stable_offset import open_at, stable_offset
+from kseg.format.sidefiles.last_stable_offset import ReportUnread, open_at, raise_unread, stable_offset
 from kseg.format.storage import local_files, remote_files
 from kseg.format.storage.naming import base_offset_of, is_snapshot, is_url
 from kseg.format.storage.segment_files import (
@@ -121,10 +121,11 @@ def topics_in(paths: Iterable[str]) -> set[str]:
     return {name for name in names if name is not None}
 
 
-def plan(request: Request, limits: RowFilter) -> list[Split]:
+def plan(request: Request, limits: RowFilter, unread: ReportUnread = raise_unread) -> list[Split]:
     """Return the splits of a read. Raises KsegError if a path can't be listed.
 
-    The unit of the view decides which files one task reads.
+    The unit of the view decides which files one task reads. ``unread`` gets the error of a file that
+    read_committed needs. If it returns, the rows are those before what is unknown.
     """
     _check_inventory(request)
     if request.framing:
@@ -140,7 +141,7 @@ def plan(request: Request, limits: RowFilter) -> list[Split]:
         return _units_packed(units, request.split_bytes or SPLIT_BYTES)
     logs, stored = _wanted_logs(request, limits)
     split_bytes = split_size(stored, request.split_bytes)
-    pieces = chain.from_iterable(log.ranges(request, limits, split_bytes) for log in logs)
+    pieces = chain.from_iterable(log.ranges(request, limits, split_bytes, unread) for log in logs)
     return list(pack_splits(([piece] for piece in pieces), split_bytes))
 
 
@@ -166,7 +167,9 @@ class _WantedLog:
     planned: Mapping[str, PlannedTransactions] = field(default_factory=dict)
     zones: Mapping[str, ZoneMap] = field(default_factory=dict)
 
-    def ranges(self, request: Request, limits: RowFilter, split_bytes: int) -> Iterator[SegmentRange]:
+    def ranges(
+        self, request: Request, limits: RowFilter, split_bytes: int, unread: ReportUnread
+    ) -> Iterator[SegmentRange]:
         """Yield the ranges to read, none larger than a split if its batches can be found by an index."""
         if VIEWS[request.view].unit == FILE:
             yield from self.segments
@@ -175,7 +178,11 @@ class _WantedLog:
         of_zones = limits if request.view == "records" else replace(limits, end_offset=None, until=None)
         stable = None
         if self.whole is not None and not self.planned:
-            stable = _stable_offset(limits, self.folder, [one.file for one in self.whole])
+            try:
+                stable = _stable_offset(limits, self.folder, [one.file for one in self.whole], unread)
+            except UnreadableError as error:
+                unread(error)
+                stable = 0
         for segment in (one.file for one in self.segments):
             whole = SegmentRange(segment, committed=self.planned.get(segment.path), stable_offset=stable)
             if segment.size is None:
@@ -221,7 +228,7 @@ def _planned(segments: Sequence[SegmentFile], inventory: ZoneMaps) -> Mapping[st
     return {one.path: part for one, part in zip(log, near, strict=True)}
 
 
-def _stable_offset(limits: RowFilter, folder: str, segments: Sequence[SegmentFile]) -> int | None:
+def _stable_offset(limits: RowFilter, folder: str, segments: Sequence[SegmentFile], unread: ReportUnread) -> int | None:
     """Return the last stable offset of a folder's whole log, also if only some of its segments are read.
 
     Raises UsageError for a read_committed query of segments by name, if a transaction began before them: records from its
@@ -229,7 +236,7 @@ def _stable_offset(limits: RowFilter, folder: str, segments: Sequence[SegmentFil
     """
     given = [segment.path for segment in segments]
     if all(segment.listed for segment in segments):
-        return stable_offset(given)
+        return stable_offset(given, unread)
     log = [file.path for file in segments_in(folder, local_files.names_in(folder))]
     by_name = {os.path.basename(path): path for path in (*log, *given) if not is_snapshot(path)}
     names, named = sorted(by_name), {os.path.basename(path) for path in given}
@@ -243,7 +250,7 @@ def _stable_offset(limits: RowFilter, folder: str, segments: Sequence[SegmentFil
                     f"{by_name[name]}: a transaction is open where this segment begins: read_committed needs the records "
                     f"from offset {begun} on: load the folder with option offsets={begun}:"
                 )
-    return stable_offset([by_name[name] for name in names])
+    return stable_offset([by_name[name] for name in names], unread)
 
 
 def reads_committed(request: Request) -> bool:

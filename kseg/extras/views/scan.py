@@ -183,7 +183,7 @@ class Scanner:
         limits = request.limits
         if self.filter is not None:
             limits = limits_of(self.filter, self.dataset_schema, limits, ranges=request.view == "records")
-        for split in plan(request, limits):
+        for split in plan(request, limits, self.notices.unread):
             for batch in read(Task(request, limits, self.notices), split):
                 found = batch if self.filter is None else batch.filter(self.filter)
                 if found.num_rows:

@@ -186,7 +186,7 @@ class DamagePolicy:
 
 def read_records(task: Task, split: Split) -> Iterator[pa.RecordBatch]:
     stable = {os.path.dirname(piece.file.path): piece.stable_offset for piece in split}
-    limits_of = partial(_limits_of, task, TransactionLogs(stable))
+    limits_of = partial(_limits_of, task, TransactionLogs(stable, task.notices.unread))
     bounds = _bounds(task.limits)
     wanted = task.request.columns
     # The columns that the bounds need are read, too, and removed from the result. The log start is a bound, too.

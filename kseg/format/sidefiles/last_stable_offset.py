@@ -1,32 +1,46 @@
 """The last stable offset of a log, and the transactions that are open at an offset, by producer snapshots and the log.
 
 Kafka's consumer with isolation.level=read_committed returns committed records up to the last stable offset, which is the
-first offset of the earliest open transaction.
+first offset of the earliest open transaction. Missing offsets can have been those of a marker, except where a log cleaner
+has left them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from kseg.errors import NotASegmentError, UnreadableError, VanishedError
+from kseg.errors import KsegError, NotASegmentError, UnreadableError, VanishedError
+from kseg.format.record.columns import CRC_BAD, BatchColumns
+from kseg.format.record.layout import DELETE_HORIZON
+from kseg.format.record.offset_evidence import SEVERAL
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import log_events
+from kseg.format.sidefiles.checkpoints import checkpoint_offset
 from kseg.format.sidefiles.indexes import AbortedTransactions
 from kseg.format.sidefiles.producer_snapshot import ProducerState, read_snapshot
 from kseg.format.storage.local_files import names_in, read_file
-from kseg.format.storage.naming import base_offset_of, producer_snapshot_offset
+from kseg.format.storage.naming import CLEANER_OFFSETS, base_offset_of, producer_snapshot_offset
 from kseg.format.storage.segment_files import path_in
 from kseg.format.storage.source import open_source
 
+#: Called with the error of a file that cannot be read. If it returns, what needs the file is unknown.
+ReportUnread = Callable[[KsegError], object]
 
-def stable_offset(paths: Sequence[str]) -> int | None:
+
+def raise_unread(error: KsegError) -> None:
+    """Raise the error: the result would depend on what is unknown."""
+    raise error
+
+
+def stable_offset(paths: Sequence[str], unread: ReportUnread = raise_unread) -> int | None:
     """Return the last stable offset of one log's segments, given in offset order; None if no transaction is open.
 
-    Only the segments after the newest producer snapshot are read. Raises UnreadableError.
+    Only the segments after the newest producer snapshot are read. If ``unread`` returns, it is the offset up to which all
+    is known. Raises UnreadableError.
     """
-    return min(_open_after(paths, paths).values(), default=None)
+    return min(_open_after(paths, paths, unread).values(), default=None)
 
 
 def open_at(path: str, before: Sequence[str]) -> Mapping[int, int]:
@@ -37,7 +51,9 @@ def open_at(path: str, before: Sequence[str]) -> Mapping[int, int]:
     return _open_after(before, [*before, path])
 
 
-def _open_after(paths: Sequence[str], with_snapshots: Sequence[str]) -> Mapping[int, int]:
+def _open_after(
+    paths: Sequence[str], with_snapshots: Sequence[str], unread: ReportUnread = raise_unread
+) -> Mapping[int, int]:
     """Return the first offsets of the transactions that are open at the end of segments, by producer id.
 
     They are read after the newest producer snapshot of ``with_snapshots``. Deleted segments are skipped, and files that
@@ -48,10 +64,15 @@ def _open_after(paths: Sequence[str], with_snapshots: Sequence[str]) -> Mapping[
     for producer_id, first in begun.items():
         transactions.begin(producer_id, first)
     for path in paths[newest:]:
-        with suppress(VanishedError, NotASegmentError), SegmentReader(open_source(path, listed=True)) as reader:
-            for batches, events in log_events(reader):
-                for _ in transactions.update(batches, events):
-                    pass
+        try:
+            with suppress(VanishedError, NotASegmentError), SegmentReader(open_source(path, listed=True)) as reader:
+                for batches, events in log_events(reader):
+                    for _ in transactions.update(batches, events):
+                        pass
+        except UnreadableError as error:
+            unread(error)
+            transactions.begin(-1, base_offset_of(path) or 0)  # all from here on can be open
+            break
     return transactions.open
 
 
@@ -117,3 +138,30 @@ def producers_at(folder: str, offset: int) -> list[ProducerState] | None:
         return read_snapshot(read_file(path_in(folder, f"{offset:020}.snapshot")))
     except VanishedError:
         return None
+
+
+def are_compacted(folder: str, segments: Sequence[str]) -> bool:
+    """Return whether a log cleaner has worked in a folder, or in neighbouring segments. Raises UnreadableError."""
+    if checkpoint_offset(folder, CLEANER_OFFSETS) is not None:
+        return True
+    gaps = 0
+    for path in segments:
+        with suppress(VanishedError, NotASegmentError), SegmentReader(open_source(path, listed=True)) as reader:
+            for window in reader.windows():
+                gaps += _signs(window.batches)
+                if gaps >= SEVERAL:
+                    return True
+    return False
+
+
+def _signs(batches: BatchColumns) -> int:
+    """Return how many gaps neighbouring batches have between them, SEVERAL if only a log cleaner leaves such batches."""
+    gaps = 0
+    for row in range(batches.count):
+        first, last = batches.base_offset[row], batches.last_offset[row]
+        if batches.crc_state[row] == CRC_BAD or batches.magic[row] < 2:
+            continue
+        gaps += row > 0 and first > batches.last_offset[row - 1] + 1
+        if batches.record_count[row] <= last - first or batches.attributes[row] & DELETE_HORIZON:
+            return SEVERAL
+    return gaps

@@ -6,7 +6,7 @@ no index: a ``.txnindex`` can be missing from a copy. Kafka's cleaner keeps a ma
 in the log (``Cleaner.CleanedTransactionMetadata``).
 
 A record is ``open`` if the log ends without a marker of its producer. It is ``unknown`` if bytes or a segment between the
-record and the marker are lost, or if the record is in a single file whose log continues elsewhere.
+record and the marker are lost or cannot be read, or if the record is in a single file whose log continues elsewhere.
 """
 
 from __future__ import annotations
@@ -15,33 +15,37 @@ import os
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
-from itertools import chain
 
-from kseg.errors import NotASegmentError, VanishedError
+from kseg.errors import KsegError, NotASegmentError, UnreadableError, VanishedError
 from kseg.format.internal_topics.decode import TRANSACTION_STATE
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import (
     ABORTED,
     COMMITTED,
     CONTROL,
-    DELETE_HORIZON,
     INT64_MAX,
     OPEN,
     TRANSACTIONAL,
     UNKNOWN,
 )
-from kseg.format.record.offset_evidence import SEVERAL
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.segment.transaction_events import transaction_events
 from kseg.format.sidefiles.checkpoints import checkpoint_offset
-from kseg.format.sidefiles.last_stable_offset import open_after_end, snapshot_offsets, stable_offset
+from kseg.format.sidefiles.last_stable_offset import (
+    ReportUnread,
+    are_compacted,
+    open_after_end,
+    raise_unread,
+    snapshot_offsets,
+    stable_offset,
+)
 from kseg.format.storage.local_files import entries, names_in
-from kseg.format.storage.naming import CLEANER_OFFSETS, LOG_STARTS, base_offset_of, is_snapshot, partition_of
+from kseg.format.storage.naming import LOG_STARTS, base_offset_of, is_snapshot, partition_of
 from kseg.format.storage.segment_files import path_in, segments_in
 from kseg.format.storage.source import STDIN, open_source, open_split, stored_size
 
@@ -53,29 +57,53 @@ class TransactionLogs:
     """The transactions of the logs that a run reads, one log at a time. Workers get a copy without the markers.
 
     ``stable_offsets`` has the last stable offset of each folder, None for the log end, for ``accepts`` of segments.
+    ``unread`` gets each error of reading once; in workers it is raised.
     """
 
-    def __init__(self, stable_offsets: Mapping[str, int | None] | None = None) -> None:
-        self._stable_offsets = stable_offsets or {}
+    def __init__(
+        self, stable_offsets: Mapping[str, int | None] | None = None, unread: ReportUnread = raise_unread
+    ) -> None:
+        self._stable_offsets = {} if stable_offsets is None else stable_offsets
+        self._report = unread
+        self._reported: set[str] = set()
         self._log: TransactionLog | None = None
         self._ids: tuple[str, TransactionalIds] | None = None
 
     @classmethod
-    def at_stable_offsets(cls, paths: Sequence[str]) -> TransactionLogs:
-        """Return the logs of segments with the last stable offsets of now. Raises KsegError."""
-        of_folder = {_folder_of(path): path for path in paths}
-        return cls({folder: stable_offset(paths_of_log(path)) for folder, path in of_folder.items()})
+    def at_stable_offsets(cls, paths: Sequence[str], unread: ReportUnread = raise_unread) -> TransactionLogs:
+        """Return the logs of segments with the last stable offsets of now, as far as they are certain."""
+        offsets: dict[str, int | None] = {}
+        logs = cls(offsets, unread)
+        for folder, path in {_folder_of(path): path for path in paths}.items():
+            offsets[folder] = 0  # if it is unknown, no record is certain
+            with logs.kept():
+                offsets[folder] = stable_offset(paths_of_log(path), logs.unread)
+        return logs
 
     def of(self, path: str, *, listed: bool = False) -> SegmentTransactions:
         """Return the transactions of a segment. ``listed``: it was found in a folder, so that the folder has its log."""
         folder = _folder_of(path)
         log = self._log
         if log is None or log.folder != folder or not log.has(path):
-            log = self._log = TransactionLog(folder, path, listed)
+            log = self._log = TransactionLog(folder, path, listed, self.unread)
         log_dir = os.path.dirname(os.path.abspath(folder)) if "://" not in folder else folder.rpartition("/")[0]
         if self._ids is None or self._ids[0] != log_dir:
-            self._ids = log_dir, TransactionalIds(log_dir)
+            self._ids = log_dir, TransactionalIds(log_dir, self.kept)
         return SegmentTransactions(log, path, self._stable_offsets.get(folder, INT64_MAX), self._ids[1])
+
+    def unread(self, error: KsegError) -> None:
+        """Report an error of reading, unless it is reported. Raises it in workers, and if nobody gets it."""
+        if str(error) not in self._reported:
+            self._report(error)
+            self._reported.add(str(error))
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Report the error of reading that ends the block."""
+        try:
+            yield
+        except UnreadableError as error:
+            self.unread(error)
 
     def forget(self) -> None:
         """Forget the markers that were read: a log was truncated, or its segments were replaced."""
@@ -120,7 +148,7 @@ class SegmentTransactions:
     def accepts(self, batches: BatchColumns, row: int) -> bool:
         """Return whether a consumer with read_committed gets the records of a batch.
 
-        Raises KsegError if a segment that has the marker cannot be read.
+        Not if a segment that can have the marker cannot be read.
         """
         if batches.base_offset[row] >= self._stable_offset:
             return False
@@ -134,8 +162,9 @@ class SegmentTransactions:
 class TransactionLog:
     """The markers of one log, read as far as the states of the requested records need them."""
 
-    def __init__(self, folder: str, path: str, listed: bool) -> None:
+    def __init__(self, folder: str, path: str, listed: bool, unread: ReportUnread) -> None:
         self.folder = folder
+        self._unread = unread
         self._paths: Sequence[str] = ()
         self._path = path
         # Whether the log ends where the last file ends.
@@ -185,12 +214,20 @@ class TransactionLog:
                 return ABORTED if end & 1 else COMMITTED
             if next(self._markers, None) is None:
                 if not self._ended:
-                    self._later = open_after_end(self.folder, self._next_offset or 0, self._snapshots)
-                self._ended = True
+                    self._end_log()
                 # No log cleaner removes records after an open transaction began (LogCleanerManager.cleanableOffsets).
                 lost = self._lost or self._is_lost(place, INT64_MAX) or self._after_gap > place
                 lost = lost or self._is_ended_later(producer_id)
                 return OPEN if self._ends_here and not lost else UNKNOWN
+
+    def _end_log(self) -> None:
+        """Note that all segments are read."""
+        self._ended = True
+        try:
+            self._later = open_after_end(self.folder, self._next_offset or 0, self._snapshots)
+        except UnreadableError as error:
+            self._lost = True
+            self._unread(error)
 
     def _is_ended_later(self, producer_id: int) -> bool:
         """Return whether a snapshot after the log end lacks the transaction that is open at the end: its marker is lost."""
@@ -229,11 +266,14 @@ class TransactionLog:
         number, position = begin >> _SEGMENT_BITS, begin & (1 << _SEGMENT_BITS) - 1
         while number < len(self._paths):
             path = self._paths[number]
-            self._lost |= self._follows_gap(number)
             try:
+                self._lost = self._follows_gap(number) or self._lost
                 yield from self._read_segment(path, number << _SEGMENT_BITS, position)
             except (NotASegmentError, VanishedError):
-                self._lost = True  # any other error is one of reading: it is not damage, and ends the command
+                self._lost = True
+            except UnreadableError as error:  # no damage, but the markers of this segment are not known either
+                self._lost = True
+                self._unread(error)
             number, position = number + 1, 0
 
     def _read_segment(self, path: str, first: int, start: int) -> Iterator[int]:
@@ -274,7 +314,8 @@ class TransactionLog:
         if base is None or expected is None or base <= expected:
             return False
         self._after_gap = number << _SEGMENT_BITS
-        return not are_compacted(self.folder, self._paths[number - 1 : number + 1])
+        # What is lost before can be the gap: its segment, which may be unreadable, is not read again.
+        return self._lost or not are_compacted(self.folder, self._paths[number - 1 : number + 1])
 
 
 def paths_of_log(path: str) -> list[str]:
@@ -297,33 +338,6 @@ def _folder_of(path: str) -> str:
     return path.rpartition("/")[0] if "://" in path else os.path.dirname(path)
 
 
-def are_compacted(folder: str, segments: Sequence[str]) -> bool:
-    """Return whether a log cleaner has worked in a folder, or in neighbouring segments. Raises UnreadableError."""
-    if checkpoint_offset(folder, CLEANER_OFFSETS) is not None:
-        return True
-    gaps = 0
-    for path in segments:
-        with suppress(VanishedError, NotASegmentError), SegmentReader(open_source(path, listed=True)) as reader:
-            for window in reader.windows():
-                gaps += _signs(window.batches)
-                if gaps >= SEVERAL:
-                    return True
-    return False
-
-
-def _signs(batches: BatchColumns) -> int:
-    """Return how many gaps neighbouring batches have between them, SEVERAL if only a log cleaner leaves such batches."""
-    gaps = 0
-    for row in range(batches.count):
-        first, last = batches.base_offset[row], batches.last_offset[row]
-        if batches.crc_state[row] == CRC_BAD or batches.magic[row] < 2:
-            continue
-        gaps += row > 0 and first > batches.last_offset[row - 1] + 1
-        if batches.record_count[row] <= last - first or batches.attributes[row] & DELETE_HORIZON:
-            return SEVERAL
-    return gaps
-
-
 #: The beginning of a key and of a value of ``__transaction_state``, in both versions.
 _KEY = struct.Struct(">hH")
 _VALUE = struct.Struct(">hq")
@@ -333,18 +347,23 @@ _VERSIONS = (0, 1)
 class TransactionalIds:
     """The transactional ids of a log directory's producers, from its partitions of ``__transaction_state``.
 
-    They are read at the first question. A log directory of one broker has only some of these partitions. A partition that
-    cannot be read fails the question: no id would then mean two things.
+    They are read at the first question. A log directory of one broker has only some of these partitions.
     """
 
-    def __init__(self, log_dir: str) -> None:
+    def __init__(self, log_dir: str, kept: Callable[[], AbstractContextManager[None]]) -> None:
         self._log_dir = log_dir
+        self._kept = kept
         self._by_producer: dict[int, str] | None = None
 
     def of_producer(self, producer_id: int) -> str | None:
-        """Return the transactional id of a producer; None if no partition here has it. Raises UnreadableError."""
+        """Return the transactional id of a producer; None if no partition has it that can be read."""
         if self._by_producer is None:
-            self._by_producer = dict(chain.from_iterable(map(_ids_in, self._segments())))
+            found: dict[int, str] = {}
+            with self._kept():
+                for path in self._segments():
+                    with self._kept():
+                        found.update(_ids_in(path))
+            self._by_producer = found
         return self._by_producer.get(producer_id)
 
     def _segments(self) -> Iterator[str]:
