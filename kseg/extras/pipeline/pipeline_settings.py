@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kseg.errors import UnreadableError, UsageError
-from kseg.extras.pipeline.settings_section import SettingsSection
-from kseg.extras.pipeline.table_columns import DEFAULT_COLUMNS, TablePath, paths_of
+from kseg.extras.pipeline.table_columns import DEFAULT_COLUMNS, SettingsSection, TablePath, paths_of
 from kseg.extras.serialization import schema_sources
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import is_url, without_file_scheme
