@@ -23,9 +23,8 @@ from kseg.cli.record_options import DecodeOptions
 from kseg.cli.typed_command import FileOptions, SparkOptions, command
 from kseg.errors import KsegError, UsageError
 from kseg.extras.serialization import record_decoder
-from kseg.extras.sql import run
 from kseg.extras.sql.recipes import RECIPES, recipe_rows
-from kseg.extras.sql.statement import MARKERS, RECORDS, TABLES, import_libraries, table_rows, tables_in
+from kseg.extras.sql.statement import MARKERS, RECORDS, TABLES, import_libraries, run_statement, table_rows, tables_in
 from kseg.extras.views import planning, scan, split_rows
 from kseg.extras.views.view_table import BATCHES, VIEWS
 from kseg.findings import Finding
@@ -97,7 +96,7 @@ def sql(asked: SqlOptions) -> int:
     else:
         import_libraries()
         scans = _scans(asked, statement, paths, outcome)
-        found = run.run_statement(statement, scans, asked.memory and asked.memory << 20)
+        found = run_statement(statement, scans, asked.memory and asked.memory << 20)
     with found as (kind, batches), until_reader_closes(), destination(asked.output, to_the_end=False) as out:
         write(SQL, asked.format, out, kind, outcome.counted(batches))
     outcome.note_encoded()

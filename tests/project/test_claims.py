@@ -28,7 +28,7 @@ LIMITS = {
     "records of a compressed batch": ("kseg.format.segment.deep_reader:RECORDS_PER_BYTE", "number"),
     "members of an archive": ("kseg.extras.archive_formats:MOST_MEMBERS", "number"),
     "memory for the names in an archive": ("kseg.extras.archive_formats:MOST_MEMORY", "bytes"),
-    "temporary files of `kseg sql`": ("kseg.extras.sql.run:TEMPORARY", "bytes"),
+    "temporary files of `kseg sql`": ("kseg.extras.sql.statement:TEMPORARY", "bytes"),
     "bytes of a key, value or header in": ("kseg.report.dump_table:MOST_PIPED_BYTES", "bytes"),
     "characters of a cell": ("kseg.report.row_formats:_CELL_LENGTH", "number"),
     "producers in `kseg stats`": ("kseg.commands.stats.totals:MAX_PRODUCERS", "number"),

@@ -349,8 +349,8 @@ def test_an_interrupt_ends_a_statement(times: int, number: signal.Signals, tmp_p
 SWALLOWED = """
 import os, signal, time
 from contextlib import contextmanager
-from kseg.extras.sql import run
-before = run.connected
+from kseg.extras.sql import statement
+before = statement.connected
 @contextmanager
 def connected(*given):
     with before(*given) as connection:
@@ -360,7 +360,7 @@ def connected(*given):
         except KeyboardInterrupt:
             pass
         yield connection
-run.connected = connected
+statement.connected = connected
 from kseg.cli.main import main
 main()
 """
@@ -397,7 +397,7 @@ def test_an_error_while_rows_are_read_is_one_line(monkeypatch: pytest.MonkeyPatc
         facts = {"exception_type": "Out of Memory", "exception_message": "failed to pin\n\nPossible solutions: none"}
         raise OSError(f"Out of Memory Error: {json.dumps(facts)}")
 
-    monkeypatch.setattr("kseg.extras.sql.run.next", fail, raising=False)
+    monkeypatch.setattr("kseg.extras.sql.statement.next", fail, raising=False)
     done = sql("select 1", ROLLED)
     assert (done.exit_code, done.stderr) == (2, "kseg: failed to pin: allow more with --memory\n")
 

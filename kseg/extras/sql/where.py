@@ -19,8 +19,16 @@ from typing import Any
 from kseg import schema
 from kseg.errors import UsageError
 from kseg.extras.serialization import record_decoder
-from kseg.extras.sql.run import LIMITS, connected, settings_of
-from kseg.extras.sql.statement import RECORDS, TABLES, duckdb, error_line, import_libraries
+from kseg.extras.sql.statement import (
+    LIMITS,
+    RECORDS,
+    TABLES,
+    connected,
+    duckdb,
+    error_line,
+    import_libraries,
+    settings_of,
+)
 from kseg.extras.sql.where_syntax import ROW, parsed
 from kseg.extras.views.scan import limits_of
 from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
