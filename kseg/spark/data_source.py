@@ -13,9 +13,8 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from kseg.extras.views.planning import check_paths, plan
+from kseg.extras.views.planning import Split, check_paths, plan
 from kseg.extras.views.split_rows import Task, read
-from kseg.extras.views.splits import Split
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage import remote_files
 from kseg.spark import options as reader_options

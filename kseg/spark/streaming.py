@@ -20,9 +20,17 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.extras.views.planning import folders, pieces_of, reads_committed
+from kseg.extras.views.planning import (
+    SegmentRange,
+    Split,
+    folders,
+    pack_splits,
+    pieces_of,
+    reads_committed,
+    split_size,
+    stored_bytes,
+)
 from kseg.extras.views.split_rows import Task, read
-from kseg.extras.views.splits import SegmentRange, Split, pack_splits, split_size, stored_bytes
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.segment_reader import batch_at
 from kseg.format.sidefiles.last_stable_offset import stable_offset

@@ -19,9 +19,8 @@ import kseg
 from kseg.commands.transactions import Transaction, items_of
 from kseg.errors import UnreadableError
 from kseg.extras.views import planning
-from kseg.extras.views.planning import Request, plan
+from kseg.extras.views.planning import Request, Split, plan
 from kseg.extras.views.split_rows import Notices, Task, read
-from kseg.extras.views.splits import Split
 from kseg.extras.views.view_table import VIEWS
 from kseg.findings import Finding
 from kseg.format.storage.segment_files import find_segments

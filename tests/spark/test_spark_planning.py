@@ -24,9 +24,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual, Not
 
-from kseg.extras.views import splits
-from kseg.extras.views.planning import plan
-from kseg.extras.views.splits import FILE_COST, SegmentRange, Split, split_size, stored_bytes
+from kseg.extras.views.planning import FILE_COST, SegmentRange, Split, plan, split_size, stored_bytes
 from kseg.format.segment.row_filter import RowFilter
 from kseg.spark.data_source import KsegDataSource, KsegReader
 from kseg.spark.jobs.launch import check_java
@@ -231,7 +229,7 @@ def test_a_job_has_a_limited_number_of_tasks(tmp_path: Path, monkeypatch: pytest
     for number in range(8):
         write(tmp_path / f"orders-{number}", [batch(n) for n in range(200)])
     assert len(pieces(tmp_path, splitbytes=10_000)) > 50
-    monkeypatch.setattr(splits, "MOST_SPLITS", 5)
+    monkeypatch.setattr("kseg.extras.views.planning.MOST_SPLITS", 5)
     found = plan(parse({"path": str(tmp_path), "splitbytes": "10000"}), RowFilter())
     assert 1 < len(found) <= 10
     read: dict[str, int] = {}

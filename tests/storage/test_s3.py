@@ -21,9 +21,8 @@ pytest.importorskip("s3fs", reason="s3fs is not installed")
 pytest.importorskip("flask_cors", reason="moto's server is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
-from kseg.extras.views.planning import Request, plan
+from kseg.extras.views.planning import Request, Split, plan
 from kseg.extras.views.split_rows import Task, read
-from kseg.extras.views.splits import Split
 from kseg.extras.views.view_table import columns_of
 from tests.support.s3_server import FAULTS, S3Server, s3_server
 

@@ -19,9 +19,8 @@ from kseg.extras.pipeline.replica_ends import Loaded, epoch_at
 from kseg.extras.pipeline.source_listing import check_unchanged
 from kseg.extras.pipeline.table_rows import TableRows
 from kseg.extras.serialization.record_decoder import DecodeSettings
-from kseg.extras.views.planning import Request
+from kseg.extras.views.planning import Request, Split
 from kseg.extras.views.split_rows import Notices, Task, read
-from kseg.extras.views.splits import Split
 from kseg.findings import RULES, Finding, Severity
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.process_pool import Pool, map_ordered

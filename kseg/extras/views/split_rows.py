@@ -15,8 +15,7 @@ from kseg.commands.dump import framed_dump
 from kseg.engine import imported
 from kseg.errors import KsegError, LimitError, NotASegmentError, UnreadableError
 from kseg.extras.serialization import record_decoder
-from kseg.extras.views.planning import Request, reads_committed
-from kseg.extras.views.splits import SegmentRange, Split
+from kseg.extras.views.planning import Request, SegmentRange, Split, reads_committed
 from kseg.extras.views.view_table import BATCHES, DAMAGE, FINDINGS, FIRST_OFFSET, UNREAD, VIEWS
 from kseg.findings import READ_ERROR, RULES, Finding, Severity, Verdict, do_nothing, unreadable
 from kseg.format.checks.run_checks import policy_for

@@ -24,8 +24,8 @@ from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError, VanishedError
 from kseg.extras.serialization.schemas_topic import TOPIC, RegistryState, applied_records
 from kseg.extras.views.planned_transactions import MOST_EVENTS, EventCollector
+from kseg.extras.views.planning import SegmentRange, Split
 from kseg.extras.views.split_rows import Damaged, DamagePolicy, Task, damage_line, keeps_damage, report_unread
-from kseg.extras.views.splits import SegmentRange, Split
 from kseg.extras.views.view_table import UNREAD, VIEWS
 from kseg.extras.views.zone_maps import EVENT_COLUMNS, ZoneCollector
 from kseg.findings import Finding, do_nothing
