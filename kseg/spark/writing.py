@@ -16,11 +16,10 @@ from pyspark.sql import functions as f
 
 from kseg.errors import UsageError
 from kseg.spark import register
-from kseg.spark.jobs import commit_journal
 from kseg.spark.jobs.arrow_columns import NEEDED, OF_LOG, OF_PLACE
 from kseg.spark.jobs.pool import one_line_errors
 from kseg.spark.jobs.row_kinds import check_kinds, is_read_of_segments, items_of, proved_data, reads_of_segments
-from kseg.spark.jobs.segment_sink import BATCH_BYTES, SEGMENT_BYTES, SinkOptions, local_folder
+from kseg.spark.jobs.segment_sink import BATCH_BYTES, SEGMENT_BYTES, SinkOptions, finish_interrupted, local_folder
 
 _ORDER = ("topic", "partition", "offset")
 _OF_KIND = ("damage", "control", "transaction_state", "transactional")
@@ -60,7 +59,7 @@ def write_segments(
     options.check_columns(df.columns)
     if same_log and any(read.get("isolation") == "read_committed" for read in reads_of_segments(df)):
         raise UsageError("same_log: rows that are read with isolation=read_committed lack the markers of transactions")
-    commit_journal.finish_interrupted(folder)
+    finish_interrupted(folder)
     register(df.sparkSession)
     rows = df.select(*_columns(df, same_log))
     if not (ordered if ordered is not None else is_ordered(df)):

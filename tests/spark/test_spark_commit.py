@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from kseg.format.storage.atomic_write import publish
-from kseg.spark.jobs import commit_journal
+from kseg.spark.jobs import segment_sink
 
 pytestmark = pytest.mark.spark
 NAMES = ("orders-0", "orders-1", "orders-2")
@@ -46,7 +46,7 @@ def killed_commit(target: Path, at: int) -> bool:
 
         for name in ("rename", "replace", "link", "unlink", "fsync", "rmdir"):
             killing(name)
-        commit_journal.commit(target, staging, moves, replace=True, option="overwrite=True")
+        segment_sink.give_names(target, staging, moves, replace=True, option="overwrite=True")
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
@@ -61,14 +61,14 @@ def test_a_commit_that_is_killed_at_any_call_is_finished_or_never_began(tmp_path
             (target / name / "0.log").write_text(f"old {name}")
         before = contents(target)
         killed = killed_commit(target, at)
-        finished = commit_journal.finish_interrupted(target)
+        finished = segment_sink.finish_interrupted(target)
         found = {name: text for name, text in contents(target).items() if not name.startswith(".")}
         new = {f"{name}/0.log": f"new {name}" for name in NAMES}
         assert found in (before, new), at
         assert finished is False or found == new
         if finished or not killed:
             assert not [path for path in target.iterdir() if path.name.startswith(".")]
-            assert not commit_journal.finish_interrupted(target)
+            assert not segment_sink.finish_interrupted(target)
         states.append((killed, found == new))
         if not killed:
             break
@@ -93,13 +93,13 @@ def test_a_second_run_waits_for_a_commit(tmp_path: Path, monkeypatch: pytest.Mon
         second_run()
         publish(*given, **named)
 
-    monkeypatch.setattr(commit_journal, "publish", watched)
+    monkeypatch.setattr(segment_sink, "publish", watched)
     for number in range(2):
         (tmp_path / "staging" / f"orders-{number}").mkdir(parents=True)
         moves = [(tmp_path / "staging" / f"orders-{number}", tmp_path / f"orders-{number}")]
-        commit_journal.commit(tmp_path, tmp_path / "staging", moves, replace=False, option="")
+        segment_sink.give_names(tmp_path, tmp_path / "staging", moves, replace=False, option="")
     assert refused == [True, True]
-    assert not commit_journal.finish_interrupted(tmp_path)
+    assert not segment_sink.finish_interrupted(tmp_path)
     second_run()
     assert refused == [True, True]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["orders-0", "orders-1"]

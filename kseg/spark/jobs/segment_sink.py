@@ -2,17 +2,19 @@
 
 Each task writes the runs of its rows that belong to one partition and have increasing offsets, as segments of their own in a
 hidden folder. So several tasks can write offset ranges of one partition. The commit refuses ranges that overlap, and gives
-all partitions their names, or none.
+all partitions their names, or none: a run that is killed meanwhile is finished by the next one, by its journal.
 """
 
 from __future__ import annotations
 
+import glob
+import json
 import os
 import re
 import shutil
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -24,13 +26,21 @@ from kseg.errors import UsageError
 from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.sidefiles.indexes import AbortedTransactions
-from kseg.format.storage.atomic_write import check_absent, mark_results, sync_folder, writing
+from kseg.format.storage.atomic_write import (
+    SUFFIX,
+    check_absent,
+    hidden_prefix,
+    mark_results,
+    publish,
+    sync_folder,
+    whole_file,
+    writing,
+)
 from kseg.format.writer import written_side_files
 from kseg.format.writer.output_guards import check_earlier_result, txn_index_path
 from kseg.format.writer.output_rule import check_not_of_broker
 from kseg.format.writer.records_builder import codec_id
 from kseg.report.arrow_table import pa
-from kseg.spark.jobs import commit_journal
 from kseg.spark.jobs.arrow_columns import Rows, check_schema, rows_of
 from kseg.spark.jobs.row_kinds import NEVER_DATA, check_columns, check_kinds, records_only
 from kseg.spark.jobs.segment_run import SegmentRun, WrittenRun
@@ -162,7 +172,7 @@ class SegmentSink(DataSourceArrowWriter):
         self._options = options
         self._overwrite = overwrite
         self._staging = options.folder / f".{uuid.uuid4().hex}.spark.tmp"
-        commit_journal.finish_interrupted(options.folder)
+        finish_interrupted(options.folder)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRuns:
         """Write the rows of a task. A repeated or duplicate task gets another folder."""
@@ -195,7 +205,7 @@ class SegmentSink(DataSourceArrowWriter):
                 if not self._overwrite:
                     check_absent([path for _, path in moves], option=_OVERWRITE)
                 if moves:
-                    commit_journal.commit(target, self._staging, moves, replace=self._overwrite, option=_OVERWRITE)
+                    give_names(target, self._staging, moves, replace=self._overwrite, option=_OVERWRITE)
         finally:
             shutil.rmtree(self._staging, ignore_errors=True)
 
@@ -286,3 +296,68 @@ class _Runs:
         """Close the open files, whether the run is complete or not."""
         if self._current is not None:
             self._current.close()
+
+
+#: The name of the journal of a commit in the folder of the results. Its suffix is that of unfinished files. When a commit
+#: begins, all new folders are complete and synced. So an interrupted commit is always finished, never undone.
+_JOURNAL = f".kseg-commit{SUFFIX}"
+
+
+def give_names(target: Path, staging: Path, moves: Sequence[tuple[Path, Path]], *, replace: bool, option: str) -> None:
+    """Rename synced folders in ``staging`` to their names in ``target`` as ``publish`` does, under a journal.
+
+    A second run waits. The staging folder is removed at the end. Raises UsageError and OSError, and then no folder has a new
+    name.
+    """
+    journal = target / _JOURNAL
+    rows = [[str(path.relative_to(target)) for path in move] for move in moves]
+    with _alone(target):
+        with whole_file(journal) as out:
+            out.write(json.dumps({"staging": staging.name, "moves": rows}).encode())
+        try:
+            publish(moves, replace=replace, option=option)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+            journal.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Wait until no other run on this machine gives its results their names in a folder, and keep others out.
+
+    The lock is that of the open folder: it leaves no file, and ends with the process.
+    """
+    try:
+        import fcntl  # Windows has no such module
+    except ImportError:
+        yield
+        return
+    handle = os.open(target, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def finish_interrupted(target: Path) -> bool:
+    """Finish a commit that was killed, and return whether there was one. Raises KsegError if that fails."""
+    journal = target / _JOURNAL
+    if not target.is_dir():
+        return False
+    with writing(target), _alone(target):
+        try:
+            found = json.loads(journal.read_bytes())
+        except FileNotFoundError:
+            return False
+        moves = [(target / new, target / name) for new, name in found["moves"]]
+        publish([move for move in moves if os.path.lexists(move[0])], replace=True)
+        for _, path in moves:
+            for old in target.glob(f"{glob.escape(hidden_prefix(path))}*.old"):
+                shutil.rmtree(old)
+        shutil.rmtree(target / found["staging"], ignore_errors=True)
+        for left in (journal, *target.glob(f".{_JOURNAL}.*{SUFFIX}")):
+            left.unlink()
+        sync_folder(target)
+    return True
