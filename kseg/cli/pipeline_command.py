@@ -15,7 +15,7 @@ from kseg.cli import common, spark_session
 from kseg.cli.messages import FOUND, fail, note
 from kseg.cli.typed_command import DetailOptions, SparkOptions, command
 from kseg.errors import UsageError
-from kseg.extras.pipeline import pipeline_preview, pipeline_replay, pipeline_reports, pipeline_settings, pipeline_verify
+from kseg.extras.pipeline import pipeline_preview, pipeline_replay, pipeline_reports, pipeline_settings
 from kseg.extras.pipeline.pipeline_run import FAILED, STAGES, Pipeline, RunOutcome, choose_engine
 from kseg.extras.pipeline.pipeline_settings import AUTO
 from kseg.format.storage.process_pool import Pool, process_pool
@@ -79,7 +79,7 @@ def pipeline(asked: PipelineOptions) -> int:
         found, lines, code = done.partitions, done.lines, FOUND if done.rejected or done.damaged else 0
     elif asked.action == "verify":
         with _workers(asked, settings, 0) as pool:
-            found, lines = pipeline_verify.verify(work, pool)
+            found, lines = pipeline_preview.verify(work, pool)
     elif asked.action == "plan":
         found, lines = pipeline_preview.plan(work, asked.spark)
     else:

@@ -1,22 +1,33 @@
-"""The preview of a run, and the state of the tables: of segments that were not checked only ends are read."""
+"""What a pipeline says without a load: the preview of a run, the state of its tables, and how they differ from the segments.
+
+Previews read only ends of segments that were not checked. The tables and the segments are compared by rows, offsets, and a
+checksum of keys and values per partition.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory, unread_segment
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
 from kseg.extras.pipeline.load_plan import LoadPlan
+from kseg.extras.pipeline.load_rows import part_rows
 from kseg.extras.pipeline.offset_plan import first_offset, needed, plan_partition
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline, choose_engine
 from kseg.extras.pipeline.pipeline_state import MANIFEST
-from kseg.extras.pipeline.source_listing import SourceReplica
+from kseg.extras.pipeline.source_listing import Listing, Place, SourceReplica
+from kseg.extras.views.view_table import VIEWS
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.log_end import last_valid_batch
+from kseg.format.storage.process_pool import Pool
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.text import count_of, iso_time, size_text
+from kseg.report.arrow_table import pa
+from kseg.text import count_of, inclusive_range, iso_time, size_text
 
 _Found = tuple[list[PartitionOutcome], list[str]]
 
@@ -123,3 +134,135 @@ def _last_run(pipeline: Pipeline) -> list[str]:
     if manifest["state"] != "DONE":
         return [f"run {manifest['run']} was ended after {manifest['state']}, {when}: the next run continues it"]
     return [f"last run {manifest['run']}: exit code {manifest.get('code')}, {when}"]
+
+
+#: The columns that are compared, if the table has them as they are stored.
+_COMPARED = ("offset", "key", "value")
+_RECORDS = {column.name: column for column in VIEWS["records"].columns}
+
+
+@dataclass(slots=True)
+class Digest:
+    """The rows of a partition: their number, the range of their offsets, and the sum of their checksums."""
+
+    rows: int = 0
+    first: int | None = None
+    last: int | None = None
+    sum: int = 0
+
+    def add(self, offset: int, *contents: bytes | None) -> None:
+        """Add a row."""
+        self.rows += 1
+        self.first = offset if self.first is None else min(offset, self.first)
+        self.last = offset if self.last is None else max(offset, self.last)
+        crc = zlib.crc32(offset.to_bytes(8, "big", signed=True))
+        for content in contents:
+            crc = zlib.crc32(b"\0" if content is None else b"\1" + content, crc)
+        self.sum += crc
+
+    def difference(self, other: Digest) -> str | None:
+        """Return how another digest differs, None if it is equal."""
+        if self.rows != other.rows:
+            return f"{count_of(self.rows, 'row')} in the table, {count_of(other.rows, 'row')} in the segments"
+        if (self.first, self.last) != (other.first, other.last):
+            return f"offsets {self.first} to {self.last} in the table, {other.first} to {other.last} in the segments"
+        return None if self.sum == other.sum else "equal offsets, but other keys or values"
+
+
+def verify(pipeline: Pipeline, pool: Pool | None = None) -> tuple[list[PartitionOutcome], list[str]]:
+    """Compare the loaded offsets of all partitions, and return them with status ``same`` or ``different``.
+
+    Only offsets are compared that the segments still have. ``failed``: some of them cannot be read.
+    """
+    states = pipeline.states()
+    listing = pipeline.listed(states)
+    found: list[PartitionOutcome] = []
+    gone = 0
+    for topic, table in pipeline.tables.items():
+        state = states[topic] or TableState()
+        plans = plans_of_loaded(pipeline, listing, topic, state, pool)
+        stored = _of_table(table, {place: plan.first for place, plan in plans.items()})
+        for place, plan in plans.items():
+            why = plan.failure or _deleted(plan) or stored[place[1]].difference(_of_segments(table, plan))
+            is_another = plan.topic_id not in (None, state.topic_id(place))
+            unread = plan.failure is not None and bool(listing[place]) and not is_another
+            status = "failed" if unread else "different" if why else "same"
+            first, log_end = min(plan.first, plan.end), max(plan.log_end, plan.end)
+            size = sum(one.checked.bytes for one in plan.parts)
+            found.append(
+                PartitionOutcome(
+                    *place, table.settings.shown, first, plan.end, log_end, status, len(plan.parts), size, reason=why
+                )
+            )
+            if plan.first >= plan.end and not plan.failure:
+                gone += 1
+    counts = Counter(one.status for one in found)
+    compared = count_of(len(found) - counts["failed"] - gone, "partition")
+    lines = [f"{compared} compared, {counts['different']:,} different"]
+    lines += [f"{count_of(gone, 'partition')} without loaded offsets in the segments"] * bool(gone)
+    return found, lines + [f"{count_of(counts['failed'], 'partition')} cannot be read"] * bool(counts["failed"])
+
+
+def plans_of_loaded(
+    pipeline: Pipeline, listing: Listing, topic: str, state: TableState, pool: Pool | None
+) -> dict[Place, LoadPlan]:
+    """Return plans for the loaded offsets of a topic that the segments still have, by partition."""
+    partitions = {place: replicas for place, replicas in listing.items() if place[0] == topic}
+    every = [one for replicas in partitions.values() for one in needed(replicas, None)]
+    checked = Inventory(pipeline.state).check(every, pool)
+    plans = {}
+    for place, replicas in partitions.items():
+        loaded = state.loaded(place)
+        if loaded is not None:
+            rules, known_id = replace(pipeline.rules, gaps_stop=False), state.topic_id(place)
+            plan = plan_partition(place, replicas, checked, None, rules, known_id)
+            plans[place] = plan.within(plan.first, loaded.next_offset)
+    return plans
+
+
+def _deleted(plan: LoadPlan) -> str | None:
+    """Return that records were deleted before a load, None if the segments begin at a loaded offset or right after them."""
+    missing = inclusive_range("offset", plan.end, plan.first - 1)
+    return f"{missing}: deleted before the load" if plan.first > plan.end else None
+
+
+def _compared(table: LakeTable) -> dict[str, str]:
+    """Return the compared columns of the records, with their names in the table."""
+    names = {one.path: one.name for one in table.settings.paths if not one.cast}
+    return {path: names[path] for path in _COMPARED if path in names}
+
+
+def _rows(batch: pa.RecordBatch, names: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+
+
+def _of_segments(table: LakeTable, plan: LoadPlan) -> Digest:
+    digest, names = Digest(), list(_compared(table))
+    columns = [_RECORDS[name] for name in names]
+    for part in plan.parts:
+        for batch in part_rows(part, plan, columns):
+            for offset, *contents in _rows(batch, names):
+                digest.add(offset, *contents)
+    return digest
+
+
+def _of_table(table: LakeTable, first: Mapping[Place, int]) -> Mapping[int, Digest]:
+    """Return the digests of the rows of a topic from the first offsets of the segments on, by partition.
+
+    Rejected records of the side table are rows, too.
+    """
+    digests: dict[int, Digest] = defaultdict(Digest)
+    start = {partition: offset for (_, partition), offset in first.items()}
+    compared = _compared(table)
+    found = [(table, ["topic"] * ("topic" in table.rows.schema.names), list(compared.values()))]
+    if table.rejected and table.rejected.read_state() is not None:
+        found.append((table.rejected, ["topic"], list(compared)))
+    for one, with_topic, contents in found if start else ():
+        for batch in one.batches([*with_topic, "partition", *contents]):
+            for row in _rows(batch, [*with_topic, "partition", *contents]):
+                if with_topic and row[0] != table.settings.topic:
+                    continue
+                partition, offset, *values = row[len(with_topic) :]
+                if partition in start and offset >= start[partition]:
+                    digests[partition].add(offset, *values)
+    return digests

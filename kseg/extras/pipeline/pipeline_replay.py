@@ -16,9 +16,9 @@ from kseg.extras.pipeline.data_files import DataFile, DataFiles, RowRange, parqu
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
 from kseg.extras.pipeline.load_plan import LoadPlan
 from kseg.extras.pipeline.load_rows import LoadedParts, PartsTask, load_parts, split_rows, tasks_of
+from kseg.extras.pipeline.pipeline_preview import plans_of_loaded
 from kseg.extras.pipeline.pipeline_reports import timeless_lines
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline, Workers, new_run_id, rows_of_damage
-from kseg.extras.pipeline.pipeline_verify import plans_of_loaded
 from kseg.extras.pipeline.replica_ends import divergence, epoch_at
 from kseg.extras.pipeline.source_listing import Listing
 from kseg.format.record.layout import INT64_MAX
