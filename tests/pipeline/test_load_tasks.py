@@ -18,8 +18,7 @@ from kseg.extras.pipeline.load_plan import LoadPlan, Part, PlanRules
 from kseg.extras.pipeline.offset_plan import plan_partition
 from kseg.extras.pipeline.pipeline_settings import read_settings
 from kseg.extras.pipeline.pipeline_state import PipelineState
-from kseg.extras.pipeline.replica_ends import Loaded
-from kseg.extras.pipeline.source_listing import SourceReplica
+from kseg.extras.pipeline.source_replicas import Loaded, SourceReplica
 from kseg.format.storage.segment_files import SegmentFile
 from tests.support.growing_logs import batch, write
 from tests.support.pipelines import config, run_here

@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 from kseg.errors import UnreadableError
 from kseg.extras.pipeline import pipeline_run
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings
-from kseg.extras.pipeline.source_listing import Listing, list_source
+from kseg.extras.pipeline.source_replicas import Listing, list_source
 from kseg.format.storage import segment_files, source
 from kseg.format.storage.source import Stamp
 from kseg.format.writer.records_builder import PlainRecord, build_batch

@@ -17,7 +17,7 @@ from kseg.engine import lazy
 from kseg.errors import UnreadableError, UsageError
 from kseg.extras.pipeline.data_files import DataFile, RowRange, as_expression, as_sql, parquet_batches, remove_files
 from kseg.extras.pipeline.lake_table import LakeTable, TableState, names_of_folder, store_address
-from kseg.extras.pipeline.replica_ends import Loaded
+from kseg.extras.pipeline.source_replicas import Loaded
 from kseg.extras.pipeline.table_rows import check_evolution
 from kseg.format.storage.naming import is_url
 from kseg.report.arrow_table import pa

@@ -27,8 +27,7 @@ from kseg.extras.pipeline.data_files import (
 )
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings, TableSettings
 from kseg.extras.pipeline.pipeline_state import PipelineState, new_file, read_if_exists, remove_file
-from kseg.extras.pipeline.replica_ends import Loaded
-from kseg.extras.pipeline.source_listing import Place
+from kseg.extras.pipeline.source_replicas import Loaded, Place
 from kseg.extras.pipeline.table_rows import RejectedRows, TableRows, check_evolution
 from kseg.format.storage import atomic_write, local_files, remote_files
 from kseg.format.storage.naming import is_url

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from kseg.commands.dump.dumped_rows import byte_range
 from kseg.extras.pipeline.checked_segments import CheckedSegment
-from kseg.extras.pipeline.source_listing import Place
+from kseg.extras.pipeline.source_replicas import Place
 from kseg.extras.views.planned_transactions import LOST, PlannedTransactions, ProducerEvent, outcomes
 from kseg.extras.views.planning import SegmentRange
 from kseg.findings import without_ranges

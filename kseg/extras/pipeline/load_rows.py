@@ -15,8 +15,7 @@ from kseg.errors import KsegError
 from kseg.extras.pipeline.data_files import DataFile, DataFiles, NewPlace, remove_files
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
 from kseg.extras.pipeline.load_plan import LoadPlan, Part
-from kseg.extras.pipeline.replica_ends import Loaded, epoch_at
-from kseg.extras.pipeline.source_listing import check_unchanged
+from kseg.extras.pipeline.source_replicas import Loaded, check_unchanged, epoch_at
 from kseg.extras.pipeline.table_rows import TableRows
 from kseg.extras.serialization.record_decoder import DecodeSettings
 from kseg.extras.views.planning import Request, Split

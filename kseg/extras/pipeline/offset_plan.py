@@ -14,8 +14,7 @@ from kseg.errors import UnreadableError
 from kseg.extras.pipeline.checked_segments import CheckedSegment
 from kseg.extras.pipeline.load_plan import LoadPlan, Part, PlanRules, up_to_stable
 from kseg.extras.pipeline.quarantine import listed_damage, unnamed
-from kseg.extras.pipeline.replica_ends import Loaded, divergence, without_former_leaders
-from kseg.extras.pipeline.source_listing import Place, SourceReplica
+from kseg.extras.pipeline.source_replicas import Loaded, Place, SourceReplica, divergence, without_former_leaders
 from kseg.extras.views.planned_transactions import ProducerEvent
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.record.offset_evidence import SEVERAL

@@ -20,7 +20,7 @@ from kseg.extras.pipeline.load_rows import part_rows
 from kseg.extras.pipeline.offset_plan import first_offset, needed, plan_partition
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline, choose_engine
 from kseg.extras.pipeline.pipeline_state import MANIFEST
-from kseg.extras.pipeline.source_listing import Listing, Place, SourceReplica
+from kseg.extras.pipeline.source_replicas import Listing, Place, SourceReplica
 from kseg.extras.views.view_table import VIEWS
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.sidefiles.log_end import last_valid_batch

@@ -19,8 +19,7 @@ from kseg.extras.pipeline.load_rows import LoadedParts, PartsTask, load_parts, s
 from kseg.extras.pipeline.pipeline_preview import plans_of_loaded
 from kseg.extras.pipeline.pipeline_reports import timeless_lines
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline, Workers, new_run_id, rows_of_damage
-from kseg.extras.pipeline.replica_ends import divergence, epoch_at
-from kseg.extras.pipeline.source_listing import Listing
+from kseg.extras.pipeline.source_replicas import Listing, divergence, epoch_at
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.report.arrow_table import pa, pc

@@ -24,7 +24,7 @@ from kseg.extras.pipeline.offset_plan import needed, plan_partition
 from kseg.extras.pipeline.pipeline_settings import AUTO, PipelineSettings
 from kseg.extras.pipeline.pipeline_state import MANIFEST, STATES, PipelineState, new_file
 from kseg.extras.pipeline.quarantine import copy_segment, is_new, listed_damage
-from kseg.extras.pipeline.source_listing import Listing, list_source
+from kseg.extras.pipeline.source_replicas import Listing, list_source
 from kseg.findings import do_nothing
 from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.format.storage.segment_files import SegmentFile

@@ -13,7 +13,7 @@ from typing import Any
 from kseg.errors import VanishedError
 from kseg.extras.pipeline.checked_segments import CheckedSegment
 from kseg.extras.pipeline.pipeline_state import new_file
-from kseg.extras.pipeline.source_listing import check_unchanged
+from kseg.extras.pipeline.source_replicas import check_unchanged
 from kseg.findings import without_ranges
 from kseg.format.storage import local_files, remote_files
 from kseg.format.storage.segment_files import SegmentFile, path_in
