@@ -137,7 +137,7 @@ CREATORS = {
     "cli/main.py": "the null device",
     "extras/serialization/protobuf.py": "in a temporary folder",
     "spark/jobs/launch.py": "in a temporary folder",
-    "extras/demo.py": "in a scratch folder",
+    "cli/demo_command.py": "in a scratch folder",
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.extras import demo
+from kseg.cli import demo_command
 from tests.support.cli import kseg
 from tools import make_demo_files
 
@@ -21,7 +21,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_the_archive_is_made_of_the_fixtures(tmp_path: Path) -> None:
     """After a change of a fixture: python -m tools.make_demo_files."""
-    demo.write(tmp_path / "archive")
+    demo_command.write_files(tmp_path / "archive")
     make_demo_files.make(tmp_path / "made")
     assert contents(tmp_path / "archive") == contents(tmp_path / "made")
     assert make_demo_files.ARCHIVE.stat().st_size < MOST_BYTES
@@ -33,8 +33,8 @@ def test_the_commands_that_it_prints_work_in_its_folder(tmp_path: Path) -> None:
     done = kseg("demo", "first", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip().startswith("kseg ")]
-    assert lines == [line for _, line in demo.FOLDERS.values()]
-    assert sorted(path.name for path in (tmp_path / "first").iterdir()) == sorted(demo.FOLDERS)
+    assert lines == [line for _, line in demo_command.FOLDERS.values()]
+    assert sorted(path.name for path in (tmp_path / "first").iterdir()) == sorted(demo_command.FOLDERS)
     for line in lines:
         run = kseg(*shlex.split(line)[1:], cwd=tmp_path / "first")
         assert run.returncode in (0, 1), run.stderr

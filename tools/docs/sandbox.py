@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from kseg.extras import demo
+from kseg.cli import demo_command
 
 STATEMENTS = Path(__file__).parents[2] / "fixtures" / "statements"
 
 
 def make(home: Path) -> Path:
     """Write all files below ``home``, and return it."""
-    demo.write(home)
+    demo_command.write_files(home)
     shutil.copytree(STATEMENTS, home / "statements")
     return home
