@@ -21,7 +21,7 @@ from kseg.format.log_loader.log_dir_start import several_clusters
 from kseg.format.storage.naming import is_url
 from kseg.report.adopt_report import Adoption
 from kseg.report.formats import ADOPTION, destination
-from kseg.report.ranking import some_text
+from kseg.report.wording import some_text
 from kseg.text import count_of
 
 

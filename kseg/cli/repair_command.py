@@ -26,9 +26,9 @@ from kseg.format.storage.segment_files import check_exists, find_segments, total
 from kseg.format.storage.source import is_metadata_log
 from kseg.remedies import METADATA_LOG
 from kseg.report.formats import REPAIR, destination
-from kseg.report.ranking import some_text
 from kseg.report.repair_report import summary_line
 from kseg.report.spool import Spool
+from kseg.report.wording import some_text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from typing import TextIO
 from kseg.commands.adopt.adoption import Identity, NewDisk
 from kseg.commands.adopt.adoption_plan import AdoptedPartition, AdoptedTopic, AdoptionPlan
 from kseg.commands.adopt.old_metadata import METADATA_VERSION, OldMetadata
-from kseg.report.ranking import MOST_ROWS, common_text, fold, grouped, names_text
 from kseg.report.tables import TableColumn, cell_rows, print_cells, print_text
+from kseg.report.wording import MOST_ROWS, common_text, fold, grouped, names_text
 from kseg.schema import Column, Row, RowKind
 from kseg.text import count_of
 

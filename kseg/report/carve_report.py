@@ -10,8 +10,8 @@ from kseg.commands.carve.carving import CarvedGroup, Carving
 from kseg.commands.carve.links import GUESSES, KINDS, STRENGTHS, Link
 from kseg.commands.carve.runs import CarvedRun, Piece
 from kseg.format.compress.codecs import CODECS
-from kseg.report.ranking import MOST_ROWS, names_text
 from kseg.report.tables import TableColumn, cell_rows, print_cells, print_text
+from kseg.report.wording import MOST_ROWS, names_text
 from kseg.schema import Column, Row, RowKind
 from kseg.text import count_of, iso_time
 

@@ -22,9 +22,8 @@ from kseg.commands.validate.known_findings import fingerprint
 from kseg.findings import RULES, Consequence, Rule, Severity, Verdict, consequence_of
 from kseg.report.partition_damage import COLUMNS as DAMAGE_COLUMNS
 from kseg.report.partition_damage import DamagedPartitions, folder_of
-from kseg.report.ranking import grouped
 from kseg.report.rules_report import message_of
-from kseg.report.wording import advice, message_and_place, omitted_findings, place, printable, summary_text
+from kseg.report.wording import advice, grouped, message_and_place, omitted_findings, place, printable, summary_text
 from kseg.results import COUNTS, FileResult, Summary
 from kseg.text import count_of, iso_time, stored_bytes
 

@@ -12,9 +12,9 @@ from kseg.commands.diff.differences import COUNTED, KINDS, VERDICTS
 from kseg.commands.diff.replica_pairs import NOT_COMPARED, PairOutcome
 from kseg.report.diff_advice import together_text
 from kseg.report.diff_report import PARTITION_COLUMNS, damaged_texts, difference_row, outcome_row, stale_text
-from kseg.report.ranking import fold, names_text
 from kseg.report.row_formats import RowSet
 from kseg.report.tables import TableColumn, extent, print_pages, print_text
+from kseg.report.wording import fold, names_text
 from kseg.schema import Row
 from kseg.text import count_of
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TextIO
 
 from kseg.commands.diff.metadata_copies import CHANGES, MetadataCopy, MetadataDifference, newest
-from kseg.report.ranking import fold
 from kseg.report.row_formats import RowSet, table_of
 from kseg.report.tables import TableColumn, cell_rows, cells_of, print_cells, print_text
+from kseg.report.wording import fold
 from kseg.schema import Column, Row, RowKind
 from kseg.text import to_json
 

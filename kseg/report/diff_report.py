@@ -11,9 +11,9 @@ from kseg.commands.diff.differences import COUNTED, KINDS, VERDICTS, Comparison,
 from kseg.commands.diff.replica import Replica, ReplicaSummary
 from kseg.commands.diff.replica_pairs import NOT_COMPARED
 from kseg.report.diff_advice import advice, together_text
-from kseg.report.ranking import first_text, grouped, times
 from kseg.report.row_formats import RowSet
 from kseg.report.tables import FOLDED, TableColumn, cell_rows, extent, print_cells, print_note, print_text
+from kseg.report.wording import first_text, grouped, times
 from kseg.schema import Column, Row, RowKind, row_maker
 from kseg.text import count_of
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from kseg.findings import RULES, Consequence, Finding, Severity, attention_text, consequence_of, joined_ranges
 from kseg.format.storage.naming import OF_LOG_DIRS, partition_of
 from kseg.format.storage.source import STDIN
-from kseg.report.ranking import common_text, fold, names_text, some_text
 from kseg.report.tables import Row, TableColumn, cell_rows
+from kseg.report.wording import common_text, fold, names_text, some_text
 from kseg.results import FileResult
 from kseg.text import span
 

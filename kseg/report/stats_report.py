@@ -11,12 +11,11 @@ from typing import TextIO
 
 from kseg.commands.stats import counted_file
 from kseg.commands.stats.levels import Level
-from kseg.report.ranking import MOST_ROWS
 from kseg.report.spool import Spool
 from kseg.report.stats_rows import stats_row
 from kseg.report.tables import PAGE_ROWS, TableColumn, bar_lines, cells_of, extent, print_cells, print_text
 from kseg.report.tables import Row as CellRow
-from kseg.report.wording import Prose
+from kseg.report.wording import MOST_ROWS, Prose
 from kseg.schema import Row
 from kseg.text import count_of, duration, excerpt, inclusive_range, iso_time
 

@@ -11,9 +11,9 @@ from typing import TextIO
 from kseg.commands.tier.fetch import target_of
 from kseg.commands.tier.fetch_plan import FetchedPartition
 from kseg.commands.tier.reconcile import PROBLEMS, TierCheck, TierProblem
-from kseg.report.ranking import common_text, fold, names_text
 from kseg.report.row_formats import RowSet
 from kseg.report.tables import TableColumn, cell_rows, print_cells, print_text
+from kseg.report.wording import common_text, fold, names_text
 from kseg.schema import Column, RowKind
 from kseg.text import count_of
 

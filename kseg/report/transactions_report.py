@@ -9,7 +9,6 @@ from itertools import groupby, islice
 from typing import TextIO
 
 from kseg.commands.transactions import STATES, PartitionTransactions, Transaction, is_served
-from kseg.report.ranking import MOST_NAMES, MOST_ROWS, common_text, fold, names_text
 from kseg.report.row_formats import RowSet, table_of
 from kseg.report.spool import Spool
 from kseg.report.tables import (
@@ -23,6 +22,7 @@ from kseg.report.tables import (
     print_text,
     text_lines,
 )
+from kseg.report.wording import MOST_NAMES, MOST_ROWS, common_text, fold, names_text
 from kseg.schema import TRANSACTION_TABLE, Column, RowKind
 from kseg.schema import Row as JsonRow
 from kseg.text import count_of, inclusive_range, iso_time

@@ -9,10 +9,9 @@ from typing import TextIO
 
 from kseg.findings import Severity, Verdict, consequence_of, range_of_all
 from kseg.report.partition_damage import COLUMNS, DamagedPartitions
-from kseg.report.ranking import MOST_ROWS, first_text, grouped, times
 from kseg.report.spool import Spool
 from kseg.report.tables import FOLDED, TableColumn, cell_rows, print_cells, print_note, print_text
-from kseg.report.wording import STYLES, advice, produced_text, summary_text
+from kseg.report.wording import MOST_ROWS, STYLES, advice, first_text, grouped, produced_text, summary_text, times
 from kseg.results import FileResult, Summary
 from kseg.schema import Row
 from kseg.text import count_of, escape_controls, shortened, span

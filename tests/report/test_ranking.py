@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from kseg.report.ranking import MOST_GROUPS, fold
+from kseg.report.wording import MOST_GROUPS, fold
 
 
 def test_many_groups_fold_in_linear_time() -> None:
