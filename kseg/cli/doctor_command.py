@@ -44,8 +44,7 @@ from kseg.format.storage.naming import METADATA_FOLDER, base_offset_of, is_url, 
 from kseg.format.storage.segment_files import SegmentFile, total_size
 from kseg.report import recovery_report, transactions_report
 from kseg.report.doctor_report import Diagnosis
-from kseg.report.formats import DOCTOR, destination
-from kseg.report.spool import Run
+from kseg.report.formats import DOCTOR, Run, destination
 from kseg.report.wording import some_text, summary_text
 from kseg.results import FileResult, Settings, Summary
 from kseg.text import count_of

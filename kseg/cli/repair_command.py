@@ -27,7 +27,7 @@ from kseg.format.storage.source import is_metadata_log
 from kseg.remedies import METADATA_LOG
 from kseg.report.formats import REPAIR, destination
 from kseg.report.repair_report import summary_line
-from kseg.report.spool import Spool
+from kseg.report.row_formats import Spool
 from kseg.report.wording import some_text
 
 

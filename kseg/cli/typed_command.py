@@ -23,15 +23,14 @@ from kseg.cli.option_table import ABSENT, CELLS, ROWS, group_of
 from kseg.engine import lazy
 from kseg.format.storage.file_access import file_access
 from kseg.format.storage.segment_files import check_exists
-from kseg.report import formats, spool
+from kseg.report import formats
 from kseg.text import shell_command
 
 if TYPE_CHECKING:
     import platform
 
     from kseg.format.storage.file_access import Progress
-    from kseg.report.formats import ResultKind
-    from kseg.report.spool import Run
+    from kseg.report.formats import ResultKind, Run
 else:
     platform = lazy("platform")
 
@@ -44,7 +43,7 @@ SETTINGS = "kseg.settings"
 def this_run(started: int | None = None) -> Run:
     """Return the run of the current command, which ``started`` at an epoch millisecond; None is now."""
     context = click.get_current_context()
-    return spool.Run(
+    return formats.Run(
         shell_command(["kseg", str(context.info_name), *_words(context)]),
         tuple(context.params["paths"]),
         platform.node() or "unknown",

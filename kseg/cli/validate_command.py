@@ -29,14 +29,15 @@ from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import SegmentFile, as_decoded, is_folder, once_each, total_size
 from kseg.format.writer import output_rule
-from kseg.report import spool, wording
+from kseg.report import wording
 from kseg.report.formats import VALIDATION, destination, write
+from kseg.report.row_formats import Spool, recorded
 from kseg.results import FileResult, Settings, Summary
 from kseg.text import count_of
 
 if TYPE_CHECKING:
     from kseg.format.storage.process_pool import Pool
-    from kseg.report.spool import Run
+    from kseg.report.formats import Run
 
 
 # The number of skipped files that are listed by name.
@@ -207,7 +208,7 @@ class _Reports:
         _check_distinct([asked.output or "-", *targets, written], [self._path, asked.cache])
         self._baseline = known_findings.Baseline(self._path) if self._path else None
         self._written, self._writer = written, known_findings.BaselineWriter() if written else None
-        self._spool: spool.Spool[FileResult] | None = spool.Spool() if self._targets or self._step_summary else None
+        self._spool = Spool[FileResult]() if self._targets or self._step_summary else None
 
     def settings(self, settings: Settings) -> Settings:
         """Return the settings of the run: a baseline needs all findings, and an HTML page plots the segments."""
@@ -223,7 +224,7 @@ class _Reports:
             results = self._writer.collected(results, limit)
         if self._baseline:
             results = self._baseline.marked(results, self._asked.limit)
-        return spool.recorded(results, self._spool) if self._spool else results
+        return recorded(results, self._spool) if self._spool else results
 
     def write(self, total: Summary) -> None:
         """Write the reports and the baseline after the run, and report the known findings that are gone."""

@@ -28,7 +28,7 @@ from kseg.results import COUNTS, FileResult, Summary
 from kseg.text import count_of, iso_time, stored_bytes
 
 if TYPE_CHECKING:
-    from kseg.report.spool import Run
+    from kseg.report.formats import Run
 
 _COMMANDS = {"info": "notice", "warning": "warning", "error": "error"}
 #: The annotations of each kind that GitHub shows for one step.

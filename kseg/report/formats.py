@@ -1,4 +1,4 @@
-"""The tables of output formats, each naming its writer; and the destination of results.
+"""The tables of output formats, each naming its writer; the description of the run; and the destination of results.
 
 Only results go to stdout or the output file; messages go to stderr. Content of files is data: control characters and
 markup are escaped before they reach a terminal.
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TextIO, cast
+from typing import Any, BinaryIO, NamedTuple, TextIO, cast
 
 from kseg.engine import imported
 from kseg.errors import KsegError, UsageError
@@ -23,9 +23,6 @@ from kseg.format.storage.naming import is_url, without_file_scheme
 from kseg.report import tables, terminal
 from kseg.schema import Column
 from kseg.text import one_of
-
-if TYPE_CHECKING:
-    from kseg.report.spool import Run
 
 # The writers of rows of any kind: (row set, out, view).
 JSON_LINES = "kseg.report.row_formats:write_jsonl"
@@ -189,6 +186,24 @@ def write(
         write_in(imported(kind.rows)(*results, *views), out, view or View(terminal=out.isatty()))
     else:
         write_in(*results, out, *views)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The run that made a report: its command line, its ``paths``, the host, and the version of kseg.
+
+    ``started`` is in epoch milliseconds. ``settings`` are options that a settings file gave. ``labels`` of
+    metrics are ``NAME=VALUE``. ``help_uri`` is the address of the page of a rule, with ``{code}`` or ``{name}``.
+    """
+
+    command: str
+    paths: tuple[str, ...]
+    host: str
+    started: int
+    version: str
+    settings: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    help_uri: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

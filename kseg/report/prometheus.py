@@ -21,7 +21,7 @@ from kseg.results import FileResult, Summary
 
 if TYPE_CHECKING:
     from kseg.extras.pipeline.pipeline_run import PartitionOutcome
-    from kseg.report.spool import Run
+    from kseg.report.formats import Run
 
 #: The most damaged partitions with series of their own, the worst first: Prometheus keeps each series in memory.
 MAX_PARTITIONS = 1000

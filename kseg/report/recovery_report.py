@@ -12,8 +12,7 @@ from kseg.findings import attention_text
 from kseg.format.log_loader import plan as start
 from kseg.format.log_loader.plan import LogDirPlan, Lost, PartitionPlan, Step
 from kseg.format.log_loader.start_harm import REMEDIES, Harm, harm_of, is_affected, is_harmful
-from kseg.report.row_formats import RowSet
-from kseg.report.spool import Spool
+from kseg.report.row_formats import RowSet, Spool
 from kseg.report.tables import FOLDED, TableColumn, cell_rows, cells_of, print_cells, print_text
 from kseg.report.wording import MOST_ROWS, common_text, fold, names_text
 from kseg.schema import Column, Row, RowKind, row_maker

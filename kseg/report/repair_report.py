@@ -16,7 +16,7 @@ from kseg.commands.repair.repair_losses import (
     SegmentRepair,
 )
 from kseg.commands.repair.repaired_segment import RepairPlan
-from kseg.report.spool import Spool
+from kseg.report.row_formats import Spool
 from kseg.report.tables import TableColumn, cell_rows, print_cells, print_text
 from kseg.report.wording import MOST_ROWS, fold, grouped, some_text, times
 from kseg.schema import Column, Row, RowKind, names_of

@@ -1,16 +1,22 @@
-"""Rows of any kind: their writers as JSON Lines and CSV, and their cells in tables. ``parquet`` writes them as Parquet."""
+"""Rows of any kind: their writers as JSON Lines and CSV, and their cells in tables. ``parquet`` writes them as Parquet.
+
+Rows and results that several reports read, or that follow an answer, are kept: on disk if they are many.
+"""
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TextIO, TypeVar
 
+from kseg.engine import lazy
 from kseg.errors import UsageError
 from kseg.format.segment import records_chunk as segment_rows
+from kseg.format.storage import atomic_write
 from kseg.report import tables
 from kseg.report.formats import View
 from kseg.results import FileResult, Summary, result_rows
@@ -18,14 +24,22 @@ from kseg.schema import FINDING_COLUMNS, Column, Row, RowKind, names_of, row_mak
 from kseg.text import escape_controls, is_formula, iso_time, row_to_json, to_json, unknown_name
 
 if TYPE_CHECKING:
-    from kseg.report.tables import TableColumn
+    import pickle
 
+    from kseg.report.tables import TableColumn
+else:
+    # Importing them takes 4 ms. Few runs have results to keep, fewer have many.
+    pickle = lazy("pickle")
+
+Item = TypeVar("Item")
 
 _CSV_SPECIAL = re.compile(r'[",\r\n]')
 #: Types of columns whose cells are aligned to the right.
 NUMBERS = ("int", "int32", "ms")
 #: Characters of a cell. Longer texts are cut: rich needs about 80 bytes of memory per character.
 _CELL_LENGTH = 10_000
+#: The bytes of results that are kept in memory; more of them are kept on disk.
+_IN_MEMORY = 16 * 1024 * 1024
 FINDINGS = RowKind("validate", "Findings").of(
     *FINDING_COLUMNS, Column("known", "[bool]", "true if the baseline has the finding")
 )
@@ -215,3 +229,36 @@ def _cut(texts: Iterable[str]) -> str:
         first += text[: _CELL_LENGTH - len(first)]
         length += len(text)
     return escape_controls(first) + (f"… ({length:,} characters)" if length > _CELL_LENGTH else "")
+
+
+class Spool(Generic[Item]):
+    """The items of a run that were added, in memory or on disk."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] = io.BytesIO()
+
+    def add(self, item: Item) -> None:
+        """Keep an item."""
+        pickle.dump(item, self._file)
+        if isinstance(self._file, io.BytesIO) and self._file.tell() > _IN_MEMORY:
+            on_disk = atomic_write.temporary_file()
+            on_disk.write(self._file.getbuffer())
+            self._file = on_disk
+
+    def again(self) -> Iterator[Item]:
+        """Yield the kept items."""
+        end = self._file.tell()
+        self._file.seek(0)
+        while self._file.tell() < end:
+            yield pickle.load(self._file)
+
+    def close(self) -> None:
+        """Delete the file."""
+        self._file.close()
+
+
+def recorded(results: Iterable[FileResult], spool: Spool[FileResult]) -> Iterator[FileResult]:
+    """Yield the results and keep them, without the facts that reports do not need."""
+    for result in results:
+        spool.add(replace(result, facts=None))
+        yield result

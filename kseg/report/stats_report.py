@@ -11,7 +11,7 @@ from typing import TextIO
 
 from kseg.commands.stats import counted_file
 from kseg.commands.stats.levels import Level
-from kseg.report.spool import Spool
+from kseg.report.row_formats import Spool
 from kseg.report.stats_rows import stats_row
 from kseg.report.tables import PAGE_ROWS, TableColumn, bar_lines, cells_of, extent, print_cells, print_text
 from kseg.report.tables import Row as CellRow

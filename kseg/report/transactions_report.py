@@ -9,8 +9,7 @@ from itertools import groupby, islice
 from typing import TextIO
 
 from kseg.commands.transactions import STATES, PartitionTransactions, Transaction, is_served
-from kseg.report.row_formats import RowSet, table_of
-from kseg.report.spool import Spool
+from kseg.report.row_formats import RowSet, Spool, table_of
 from kseg.report.tables import (
     FOLDED,
     PAGE_ROWS,

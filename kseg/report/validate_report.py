@@ -9,7 +9,7 @@ from typing import TextIO
 
 from kseg.findings import Severity, Verdict, consequence_of, range_of_all
 from kseg.report.partition_damage import COLUMNS, DamagedPartitions
-from kseg.report.spool import Spool
+from kseg.report.row_formats import Spool
 from kseg.report.tables import FOLDED, TableColumn, cell_rows, print_cells, print_note, print_text
 from kseg.report.wording import MOST_ROWS, STYLES, advice, first_text, grouped, produced_text, summary_text, times
 from kseg.results import FileResult, Summary

@@ -18,7 +18,7 @@ from kseg.extras.html.validation_page import write_html
 from kseg.findings import RULES, Finding, Severity, Verdict
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.report import wording
-from kseg.report.spool import Run
+from kseg.report.formats import Run
 from kseg.results import FileResult
 from kseg.text import size_text
 from tests.support.browser import Browser

@@ -21,7 +21,7 @@ from kseg.report import lag_report as lag
 from kseg.report import recovery_report as recovery
 from kseg.report import stats_report as stats
 from kseg.report import transactions_report as transactions
-from kseg.report.spool import Run
+from kseg.report.formats import Run
 from kseg.report.stats_rows import stats_row
 from kseg.report.tables import TableColumn, cells_of
 from kseg.report.wording import fold

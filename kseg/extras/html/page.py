@@ -22,7 +22,7 @@ from typing import NamedTuple, TextIO
 
 from kseg.format.compress.codecs import codec_name
 from kseg.format.segment.outline import Outline
-from kseg.report.spool import Run
+from kseg.report.formats import Run
 from kseg.report.tables import TableColumn
 from kseg.report.wording import Prose, printable
 from kseg.text import count_of, iso_time, size_text

@@ -31,7 +31,7 @@ from kseg.format.storage.naming import (
     partition_of,
 )
 from kseg.format.storage.source import STDIN, open_source
-from kseg.report.spool import Run
+from kseg.report.formats import Run
 from kseg.text import escape_controls, shell_word
 
 #: Parts of a page in which a name is code: its style and its script, whose hashes the page declares.

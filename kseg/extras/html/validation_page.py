@@ -18,8 +18,8 @@ from kseg.extras.html.collected import DAMAGED, LEVELS, UNDETERMINED, VALID, WAR
 from kseg.extras.html.page import PageSection, table
 from kseg.findings import RULES, Consequence, Finding, Rule, Severity, consequence_of, range_of_all
 from kseg.report.doctor_report import Diagnosis
+from kseg.report.formats import Run
 from kseg.report.partition_damage import Damage, around
-from kseg.report.spool import Run
 from kseg.report.tables import TableColumn, cells_of
 from kseg.report.wording import Prose, common_text, fold, names_text, places, printable, severities_text, times
 from kseg.results import FileResult, Summary

@@ -27,9 +27,9 @@ from kseg.extras.pipeline.pipeline_run import RunOutcome
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings, TableSettings
 from kseg.extras.pipeline.pipeline_state import new_file
 from kseg.format.storage.naming import is_url
+from kseg.report.formats import Run
 from kseg.report.pipeline_report import COLUMNS
 from kseg.report.prometheus import Metrics, write_pipeline
-from kseg.report.spool import Run
 from kseg.report.tables import TableColumn, cells_of
 from kseg.text import count_of, inclusive_range
 
