@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, note
-from kseg.cli.progress import progress_bar
+from kseg.cli.messages import FAILED, FOUND, note, progress_bar
 from kseg.cli.typed_command import DetailOptions, command
 from kseg.commands.adopt.adoption import Identity, new_disks, write_cluster
 from kseg.commands.adopt.adoption_plan import AdoptionPlan, plan_of

@@ -12,8 +12,7 @@ from typing import IO
 import click
 
 from kseg.cli import common
-from kseg.cli.messages import FOUND
-from kseg.cli.progress import progress_bar
+from kseg.cli.messages import FOUND, progress_bar
 from kseg.cli.typed_command import DetailOptions, command
 from kseg.commands.carve.carving import Carving, carve_images, write_groups
 from kseg.commands.carve.image_scan import open_image

@@ -11,9 +11,8 @@ import click
 
 from kseg.cli import common
 from kseg.cli import spark_session as spark_runs
-from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note
+from kseg.cli.messages import FAILED, FOUND, fail, guard_stdout, note, progress_bar
 from kseg.cli.outcome import FindingNotes
-from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import DetailOptions, SparkOptions, command
 from kseg.commands.convert import conversion_plan
 from kseg.commands.convert.conversion import convert as run

@@ -13,9 +13,8 @@ from pathlib import Path
 import click
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, fail_after, note, note_after, note_output
+from kseg.cli.messages import FAILED, FOUND, fail_after, note, note_after, note_output, progress_bar
 from kseg.cli.outcome import FindingNotes
-from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.diff.comparison import compare
 from kseg.commands.diff.differences import SAME_CONTENT, Comparison

@@ -13,8 +13,7 @@ from itertools import chain
 from typing import TextIO
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, fail_after, note_output, redacted_messages
-from kseg.cli.progress import progress_bar
+from kseg.cli.messages import FAILED, FOUND, fail_after, note_output, progress_bar, redacted_messages
 from kseg.cli.typed_command import TableOptions, command, this_run
 from kseg.cli.validate_command import files_of
 from kseg.commands.next_steps import TriedRepair, steps_of

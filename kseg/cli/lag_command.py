@@ -9,9 +9,8 @@ from typing import Any
 
 from kseg.cli import common
 from kseg.cli.common import parallel_map
-from kseg.cli.messages import note, note_after, note_output
+from kseg.cli.messages import note, note_after, note_output, progress_bar
 from kseg.cli.outcome import FindingNotes
-from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.lag.committed_offsets import (
     OUTSIDE,

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import click
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, INPUTS, fail_after, guard_stdout, note, note_output
-from kseg.cli.progress import progress_bar
+from kseg.cli.messages import FAILED, FOUND, INPUTS, fail_after, guard_stdout, note, note_output, progress_bar
 from kseg.cli.typed_command import DetailOptions, command
 from kseg.commands.repair import replicated_log_dirs, several_replicas
 from kseg.commands.repair.repair import repair as run

@@ -16,9 +16,8 @@ from itertools import repeat
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar
 
-from kseg.cli.messages import note
+from kseg.cli.messages import note, progress_bar
 from kseg.cli.outcome import DumpOutcome
-from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import SparkOptions
 from kseg.engine import lazy
 from kseg.errors import KsegError, UsageError

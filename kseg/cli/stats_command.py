@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import click
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, note_output
+from kseg.cli.messages import FAILED, note_output, progress_bar
 from kseg.cli.outcome import FindingNotes
-from kseg.cli.progress import progress_bar
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.stats.counted_file import SegmentStats
 from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of

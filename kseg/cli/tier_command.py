@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 
 from kseg.cli import common
-from kseg.cli.messages import FAILED, FOUND, fail_after, note
-from kseg.cli.progress import progress_bar
+from kseg.cli.messages import FAILED, FOUND, fail_after, note, progress_bar
 from kseg.cli.typed_command import DetailOptions, command
 from kseg.cli.validate_command import files_of
 from kseg.commands.tier.fetch import write_partitions

@@ -16,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 import kseg
-from kseg.cli import common, progress, settings_file
+from kseg.cli import common, messages, settings_file
 from kseg.cli.messages import check_stdout
 from kseg.cli.option_rules import check_rules
 from kseg.cli.option_table import ABSENT, CELLS, ROWS, group_of
@@ -115,7 +115,7 @@ class TableOptions(DetailOptions, ReadOptions):
         """Open the output and a progress bar for ``parts`` with ``size`` bytes; yield them and ``parallel_map``."""
         with (
             formats.destination(self.output) as out,
-            progress.progress_bar(size) as done,
+            messages.progress_bar(size) as done,
             common.parallel_map(self.jobs, parts, size, done) as each,
         ):
             yield out, each, done

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kseg.cli import common, spark_session
-from kseg.cli.messages import FAILED, FOUND, fail_after, note, note_after, note_output
-from kseg.cli.progress import index_sizes, progress_bar
+from kseg.cli.messages import FAILED, FOUND, fail_after, index_sizes, note, note_after, note_output, progress_bar
 from kseg.cli.typed_command import SparkOptions, TableOptions, command, this_run
 from kseg.commands.validate import folder_checks, known_findings, result_store
 from kseg.commands.validate.validate_ranges import validate_files

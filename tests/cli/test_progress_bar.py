@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.cli import progress, validate_command
+from kseg.cli import messages, validate_command
 from tests.support.cli import invoke
 from tests.support.fixtures import SEGMENTS
 
@@ -49,7 +49,7 @@ def test_the_bytes_of_all_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> 
         yield counted.append
 
     monkeypatch.setattr(validate_command, "progress_bar", bar)
-    monkeypatch.setattr(progress, "_is_shown", lambda: True)
+    monkeypatch.setattr(messages, "_is_shown", lambda: True)
     folder = SEGMENTS / "4.3.0-v2-none-segments"
     for jobs in ("1", "2"):
         invoke("validate", "--jobs", jobs, folder)

@@ -89,7 +89,7 @@ def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
     primary, secondary = pty.openpty()
     # The duration of work depends on the machine: here progress is shown at once.
     at_once = (
-        "import sys, kseg.cli.progress; kseg.cli.progress.DELAY = 0; from kseg.cli.main import main; main(sys.argv[1:])"
+        "import sys, kseg.cli.messages; kseg.cli.messages.DELAY = 0; from kseg.cli.main import main; main(sys.argv[1:])"
     )
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
     process = subprocess.Popen(

@@ -16,12 +16,12 @@ WRITTEN = datetime(2023, 11, 14, 23, tzinfo=UTC).timestamp()
 
 def freeze(now: float) -> None:
     """Stop the clock of this process, name its host, and show no progress bars, which depend on the machine's speed."""
-    from kseg.cli import progress
+    from kseg.cli import messages
 
     platform.node = lambda: "broker-1"
     time.time = lambda: now
     time.time_ns = lambda: int(now * 1e9)
-    progress.DELAY = 1e9
+    messages.DELAY = 1e9
 
 
 if __name__ == "__main__":
