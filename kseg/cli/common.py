@@ -114,7 +114,6 @@ class PathText(click.types.StringParamType):
         self._names = names
 
     def path(self, text: str) -> str:
-        """Return the path in a value of the parameter."""
         return text.partition("=")[2] or text if self._named else text
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

@@ -47,7 +47,6 @@ class ConvertOptions(SparkOptions, DetailOptions):
 
     @property
     def plan(self) -> ConversionPlan:
-        """The plan of the conversion. Raises UsageError."""
         return ConversionPlan.of(
             self.direction,
             compression=self.compression,

@@ -79,7 +79,6 @@ class DumpOptions(SparkOptions, RecordOptions):
 
     @property
     def keep(self) -> RowFilter:
-        """The rows that are shown."""
         return replace(self.limits.of_rows, producer_id=self.producer_id, control=self.control, search=self.owner)
 
     @property
@@ -88,7 +87,6 @@ class DumpOptions(SparkOptions, RecordOptions):
         return None if not self.reads_records or self.no_decode else self.decode or BY_FOLDER
 
     def request(self, files: Sequence[SegmentFile], decoder: RecordDecoder | None, outcome: DumpOutcome) -> DumpRequest:
-        """Return the request for each of the files."""
         return DumpRequest(
             deep=self.reads_records,
             keep=self.keep,

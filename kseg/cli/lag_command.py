@@ -210,7 +210,6 @@ class _HistoryRun:
         return max(found, key=lambda one: max(line.last_time for line in one.timelines()), default=None)
 
     def _read_logs(self, events: GroupEvents) -> GroupHistory:
-        """Return the history with the logs of the group's partitions."""
         asked, found = self.asked, self.found
         since, until, now = asked.since or 0, INT64_MAX if asked.until is None else asked.until, now_ms()
         leaders = {place: leader for place in events.commits if (leader := found.leader(place))}

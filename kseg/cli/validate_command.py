@@ -249,7 +249,6 @@ class _Reports:
                 note(f"{'not' if skipped else 'no longer'} found: {entry.get('file')}: {entry.get('rule')}")
 
     def run(self) -> Run:
-        """Return the description of this run for the reports."""
         return replace(this_run(self._started), labels=self._asked.label, help_uri=self._asked.help_uri)
 
     def new(self, total: Summary) -> Summary:

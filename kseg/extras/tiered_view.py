@@ -186,7 +186,6 @@ class TieredView:
         self.subfolders: dict[str, set[str]] = {"": set()}
 
     def find(self, name: str) -> DecodedMember | None:
-        """Return a file by its name, None without one."""
         return self.files.get(name)
 
 

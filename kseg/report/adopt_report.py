@@ -29,7 +29,6 @@ class Adoption:
 
     @property
     def partitions(self) -> int:
-        """The number of partitions."""
         return sum(len(topic.partitions) for topic in self.plan.topics)
 
     @property
@@ -172,7 +171,6 @@ def write_table(made: Adoption, out: TextIO, *, detail: int = 0) -> None:
 
 
 def summary_line(made: Adoption) -> str:
-    """Return the answer in one line."""
     size = f"{count_of(len(made.plan.topics), 'topic')}, {count_of(made.partitions, 'partition')}"
     nodes = count_of(len({one.node for one in made.disks}), "node")
     if made.plan.blocked:

@@ -337,7 +337,6 @@ class CountedRows:
             yield from self.finish()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield the last batch."""
         if self._count:
             arrays = [_OF_FILES[name](self) for name in self.schema.names]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)

@@ -72,12 +72,10 @@ def widened(columns: Iterable[Column]) -> tuple[Column, ...]:
 
 
 def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
-    """Return the Arrow schema of widened columns."""
     return pa.schema([arrow_field(column) for column in columns])
 
 
 def arrow_field(column: Column) -> Any:
-    """Return the Arrow field of a column, with those in it."""
     kind = column.type
     if kind == "struct":
         return pa.field(column.name, pa.struct(list(map(arrow_field, column.of))))
@@ -134,7 +132,6 @@ class ColumnPlace:
 
     @classmethod
     def of(cls, file: str, decode: str | None = None, decoder: RecordDecoder | None = None) -> ColumnPlace:
-        """Return the place of a file."""
         return cls(file, *topic_partition(file), decode, decoder=decoder).escaped()
 
     def escaped(self) -> ColumnPlace:
@@ -167,7 +164,6 @@ def _text(text: str) -> str:
 
 
 def arrow_value(column: Column, row: schema.Row) -> Any:
-    """Return the value of a widened column in a row."""
     if column.type == "timestamp":
         stored: int | None = row.get(column.name)
         if stored is None:

@@ -220,7 +220,6 @@ def write_table(result: CarveResult, out: TextIO, *, detail: int = 0) -> None:
 
 
 def summary_line(result: CarveResult) -> str:
-    """Return the answer in one line."""
     carving = result.carving
     read = f"in {_image_bytes(carving):,} bytes"
     if not carving.groups:

@@ -48,7 +48,6 @@ ROW_KINDS = (FIELDS,)
 
 
 def rows(result: ConvertResult) -> Iterator[Row]:
-    """Yield a row per segment."""
     return FIELDS.rows(result.segments)
 
 

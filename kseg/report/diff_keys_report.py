@@ -115,7 +115,6 @@ def write_table(found: Iterable[KeyComparison], total: KeyDiffTotal, out: TextIO
 
 
 def summary_line(total: KeyDiffTotal) -> str:
-    """Return the counts as one line of text."""
     keys = count_of(total.same + total.counts.total(), "key")
     partitions = f" in {count_of(total.partitions, 'partition')}" if total.partitions > 1 else ""
     counts = ", ".join(f"{total.counts[change]:,} {change}" for change in CHANGES if total.counts[change])

@@ -124,7 +124,6 @@ ROW_KINDS = (
 
 
 def difference_row(difference: Difference) -> Row:
-    """Return a difference as a row of JSON Lines."""
     return {"kind": "difference", **_difference(difference)}
 
 

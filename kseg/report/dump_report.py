@@ -100,7 +100,6 @@ def _rows(dumped: Rows, view: View) -> Iterator[schema.Row]:
 
 
 def record_rows(item: RecordsItem, kept: Sequence[int], view: View) -> Iterator[schema.Row]:
-    """Yield the rows of some of the records of an item."""
     transaction, place = item.transaction, place_row(item.file, view.columns)
     for i in kept:
         large = item.topic is None and record_lines.is_large(item, i)

@@ -217,7 +217,6 @@ def _next(lesson: Lesson) -> Iterator[str]:
 
 
 def write_folder(path: str, kinds: Iterable[FileKind], out: TextIO, view: View) -> None:
-    """Write the kinds of files in a folder."""
     page = _Writer(out, view)
     page.text(f"{path}: a folder with these kinds of files. `kseg explain FILE` explains one of them.", indent=0)
     for kind in kinds:

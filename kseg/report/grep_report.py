@@ -77,7 +77,6 @@ class _Lines:
         return self.styled(str(offset), "yellow") + mark
 
     def write(self, item: RecordsItem, i: int) -> None:
-        """Write the line of a record."""
         matched, offset = item.matched(i), item.chunk.lists.offset[i]
         if self._any_written and i in item.group_starts:
             self._out.write("--\n")

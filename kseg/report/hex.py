@@ -207,7 +207,6 @@ def _damaged_lines(item: DamagedBytes, colours: Iterator[int]) -> Iterator[str]:
 
 
 def _incomplete_batch(stored: bytes) -> Iterator[list[StoredField]]:
-    """Yield the fields of the first bytes of a batch."""
     fields = batch_fields(stored)
     yield fields
     at = layout.RECORD_BATCH_OVERHEAD

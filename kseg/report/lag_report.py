@@ -78,7 +78,6 @@ def rank(one: GroupLag) -> tuple[bool, int]:
 
 
 def rows(found: Iterable[GroupLag], total: LagTotal) -> RowSet:
-    """Return one row per group and partition."""
     return RowSet.made(FIELDS.columns, found)
 
 
@@ -140,7 +139,6 @@ def write_reset(found: Iterable[GroupLag], total: LagTotal, out: TextIO) -> None
 
 
 def summary_line(total: LagTotal) -> str:
-    """Return the summary as one line of text."""
     statuses = ", ".join(f"{total.statuses[status]:,} {status}" for status in STATUSES if total.statuses[status])
     commits = count_of(total.statuses.total(), "commit")
     lag = f"lag {total.lag:,}" if total.unknown < total.statuses.total() else "lag unknown"

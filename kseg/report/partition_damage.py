@@ -42,7 +42,6 @@ class Damage:
         self._unlisted: list[tuple[int, int]] = []
 
     def add(self, result: FileResult) -> None:
-        """Add the result of a file of the partition."""
         known = sum(one.known and one.severity >= Severity.ERROR for one in result.verdicts)
         self.errors += result.summary.errors - known
         self.lost_bytes += result.summary.lost_bytes

@@ -44,7 +44,6 @@ _MOST_REASONS = 8
 
 
 def rows(found: Sequence[PartitionOutcome], lines: Sequence[str]) -> RowSet:
-    """Return one row per partition."""
     return RowSet.made(FIELDS.columns, found)
 
 

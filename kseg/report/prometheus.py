@@ -48,7 +48,6 @@ class Metrics:
         self._labels = labels
 
     def write(self, name: str, about: str, samples: _Samples) -> None:
-        """Write a metric with its help and its samples."""
         self._out.write(f"# HELP kseg_{name} {about}\n# TYPE kseg_{name} gauge\n")
         for labels, value in samples:
             pairs = ",".join(

@@ -297,7 +297,6 @@ def _lost_offsets(lost: Lost) -> str:
 
 
 def summary_line(total: RecoveryTotal) -> str:
-    """Return the summary as one line of text."""
     failing = {"log directory": total.failing_log_dirs, "partition": total.failing - total.failing_log_dirs}
     causes = " and ".join(count_of(count, noun) for noun, count in failing.items() if count)
     fails = f"; the broker would not start, or go offline, because of {causes}" if causes else ""

@@ -264,7 +264,6 @@ def _verdict(one: SegmentRepair, result: RepairResult) -> str:
 
 
 def _total(result: RepairResult) -> SegmentRepair:
-    """Return the sums of all segments."""
     counts = {name: sum(getattr(one, name) for one in result.segments) for name in _TOTALS}
     return SegmentRepair("", "", **counts)
 

@@ -238,7 +238,6 @@ class Spool(Generic[Item]):
         self._file: IO[bytes] = io.BytesIO()
 
     def add(self, item: Item) -> None:
-        """Keep an item."""
         pickle.dump(item, self._file)
         if isinstance(self._file, io.BytesIO) and self._file.tell() > _IN_MEMORY:
             on_disk = atomic_write.temporary_file()
@@ -246,7 +245,6 @@ class Spool(Generic[Item]):
             self._file = on_disk
 
     def again(self) -> Iterator[Item]:
-        """Yield the kept items."""
         end = self._file.tell()
         self._file.seek(0)
         while self._file.tell() < end:

@@ -95,7 +95,6 @@ _HEADER = (Column("key", "text", "the key of the header"), Column("value", "byte
 
 
 def row_kinds() -> list[RowKind]:
-    """Return all kinds of rows."""
     return [*_ROWS, *(kind for module in _DECLARED for kind in imported(f"kseg.report.{module}:ROW_KINDS"))]
 
 
@@ -149,7 +148,6 @@ def _properties(columns: Iterable[Column]) -> Iterator[tuple[str, Row]]:
 
 
 def _property(column: Column) -> Row:
-    """Return the schema of a value."""
     base = column.json.strip("[?]")
     if base == "json":
         return {}

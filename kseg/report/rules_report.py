@@ -118,7 +118,6 @@ def rows(name: str | None) -> RowSet:
 
 
 def markdown() -> str:
-    """Return the table of rules as Markdown."""
     lines = [
         "| code | rule | severity | message | what a broker does | what to do |",
         "|---|---|---|---|---|---|",

@@ -62,7 +62,6 @@ ROW_KINDS = (FIELDS,)
 
 
 def rows(found: Iterable[Row], total: SchemasTotal) -> RowSet:
-    """Return the rows of ``listed``."""
     return RowSet.made(FIELDS.columns, found)
 
 

@@ -331,7 +331,6 @@ def _counts(group: Row) -> str:
 
 
 def _place(place: Row) -> str:
-    """Return the place of a batch and its producer."""
     producer = "" if place["producer_id"] is None else f", producer {place['producer_id']}"
     last = "unknown" if place["last_offset"] is None else place["last_offset"]
     return f"at byte {place['position']} of {place['file']}, last offset {last}{producer}"

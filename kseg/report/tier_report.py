@@ -75,7 +75,6 @@ ROW_KINDS = (_FETCHED, _PROBLEM, _SUMMARY)
 
 
 def fetched_rows(found: Fetched) -> RowSet:
-    """Return a row per partition."""
     return RowSet.made(
         _FETCHED.columns, ({"one": one, "folder": target_of(one, found.target)} for one in found.partitions)
     )
@@ -155,7 +154,6 @@ def write_check(found: TierCheck, out: TextIO, *, detail: int = 0) -> None:
 
 
 def summary_line(found: TierCheck) -> str:
-    """Return the answer in one line."""
     counts = _by_kind(found)
     none = "no problem in what was read" if found.faults else "no problem"
     problems = ", ".join(f"{counts[name]:,} {name}" for name in PROBLEMS if counts[name]) or none

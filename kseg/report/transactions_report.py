@@ -170,7 +170,6 @@ def write_table(
 
 
 def summary_line(total: TransactionsTotal) -> str:
-    """Return the summary as one line of text."""
     if not any(total.states.values()):
         return f"no transactions in {count_of(total.partitions, 'partition')}"
     shown = [state for state in STATES if total.states[state] or state != "unknown"]

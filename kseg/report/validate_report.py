@@ -90,7 +90,6 @@ class ListedFiles:
         self._known = self._limited = 0
 
     def add(self, result: FileResult) -> None:
-        """Add the result of a file."""
         self.files += 1
         new = {(one.rule.name, one.severity): one for one in reversed(result.verdicts) if not one.known}
         self._known += bool(result.verdicts) and not new

@@ -49,7 +49,6 @@ class PartitionTotal:
     damage: Damage = field(default_factory=Damage)
 
     def add(self, result: FileResult, level: int) -> None:
-        """Add the result of a file with its state."""
         summary = result.summary
         self.segments += summary.files
         self.side_files += summary.side_files
@@ -61,11 +60,9 @@ class PartitionTotal:
 
     @property
     def name(self) -> str:
-        """The folder as it is shown."""
         return self.folder[:-1] or self.folder or "."
 
     def row(self) -> list[Any]:
-        """Return the columns for the script."""
         return [printable(self.folder), self.segments, self.side_files, self.bytes, self.records, self.unlisted]
 
 
@@ -88,7 +85,6 @@ class Group:
 
     @property
     def consequence(self) -> Consequence:
-        """The consequence for the partition."""
         return max((consequence_of(one, self.severity) for one in self.all()), default=Consequence.INFORMATION)
 
     def all(self) -> list[Finding]:
@@ -133,7 +129,6 @@ class Collected:
             self.add(result)
 
     def add(self, result: FileResult) -> None:
-        """Add the result of a file."""
         if result.vanished:
             return
         name = os.path.basename(result.file)
@@ -194,7 +189,6 @@ class Collected:
         return sorted(found, key=lambda one: (-one.damage.consequence, -one.damage.lost_bytes, one.folder))
 
     def data(self) -> dict[str, Any]:
-        """Return the data for the script."""
         numbers: dict[tuple[str, bool], int] = {}
         groups = [group.row(numbers) for group in self.groups()]
         rules = [_rule_row(RULES[name], framed) for name, framed in numbers]

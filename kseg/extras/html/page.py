@@ -258,7 +258,6 @@ def figure(title: str, content: str) -> str:
 
 
 def plots(*drawn: str) -> str:
-    """Return plots next to each other."""
     return f'<div class="plots">\n{"".join(drawn)}</div>\n'
 
 
@@ -321,7 +320,6 @@ class RunContent:
         self._times: list[int] = []
 
     def add(self, outline: Outline) -> None:
-        """Add a segment."""
         self._sizes.update(dict(enumerate(outline.sizes)))
         self._codecs.update(dict(enumerate(outline.bytes_by_codec)))
         for producer, size in outline.producers:

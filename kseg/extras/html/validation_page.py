@@ -268,7 +268,6 @@ class IncidentDiagnosis(Diagnosis):
 
 
 def _tasks(tasks: Sequence[FolderTask], head: str) -> str:
-    """Return a table of tasks with the head of their column."""
     columns = (TableColumn("folder", text="wrap"), TableColumn(head, text="wrap"))
     return page.folded(columns, [(folder, Prose(text)) for folder, text in tasks], "task")
 

@@ -95,7 +95,6 @@ class DataFiles:
         self.done.append(DataFile(file.place, file.rows, file.finish(), day))
 
     def _days(self, batch: Any) -> Iterator[tuple[date | None, Any]]:
-        """Yield the rows of each day."""
         if not self._new_place.by_day:
             yield None, batch
             return
@@ -211,7 +210,6 @@ def _can_have(group: Any, ranges: Sequence[RowRange]) -> bool:
 
 
 def has_rows(place: str, ranges: Sequence[RowRange]) -> bool:
-    """Return whether a Parquet file has a row of the ranges."""
     return any(batch.num_rows for batch in parquet_batches(place, ["offset"], ranges))
 
 

@@ -73,7 +73,6 @@ class _TableCommits:
         self.state = after
 
     def remove_orphans(self) -> None:
-        """Remove the files that no commit has."""
         self.state = self._table.remove_orphans(self.state, self._run)
 
 

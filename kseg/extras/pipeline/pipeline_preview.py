@@ -151,7 +151,6 @@ class Digest:
     sum: int = 0
 
     def add(self, offset: int, *contents: bytes | None) -> None:
-        """Add a row."""
         self.rows += 1
         self.first = offset if self.first is None else min(offset, self.first)
         self.last = offset if self.last is None else max(offset, self.last)

@@ -36,7 +36,6 @@ class SettingsSection:
         self._known: set[str] = set()
 
     def has(self, key: str) -> bool:
-        """Return whether the file has the key."""
         return key in self._values
 
     def value(self, key: str) -> Any:
@@ -45,7 +44,6 @@ class SettingsSection:
         return self._values.get(key)
 
     def wrong(self, key: str, expected: str) -> UsageError:
-        """Return the error of a value."""
         place = f"{self._name}.{key}".strip(".")
         return UsageError(f"{self._path}: {place}: expected {expected}, got {self._values.get(key)!r}")
 

@@ -90,7 +90,6 @@ class TableRows:
 
     @cached_property
     def schema(self) -> Any:
-        """The Arrow schema of the table."""
         return arrow_schema(map(self._column_of, self._paths))
 
     @cached_property

@@ -90,7 +90,6 @@ def _by_field(message: Any, mapped: Decode) -> Any:
 
 
 def _json_key(key: object) -> str:
-    """Return the key of a map as the name of a JSON object."""
     return str(key).lower() if isinstance(key, bool) else str(key)
 
 

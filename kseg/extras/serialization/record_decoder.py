@@ -142,7 +142,6 @@ class DecodeSettings:
 
     @property
     def named(self) -> dict[str, str | None]:
-        """The deserializers by side."""
         return {"key": self.key_as, "value": self.value_as}
 
     @property
@@ -152,12 +151,10 @@ class DecodeSettings:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of the sides that are decoded."""
         return _columns(self.sides, self.types)
 
     @property
     def has_schemas(self) -> bool:
-        """Return whether a source of schemas is given."""
         return bool(self.schema_files or self.schemas or self.registry is not None)
 
     @property

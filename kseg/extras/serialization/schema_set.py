@@ -228,7 +228,6 @@ class SchemaSources:
 
 
 def _unqualified(subject: str | None) -> str:
-    """Return a subject without its context."""
     if subject and subject.startswith(_CONTEXT):
         return subject[1:].partition(":")[2]
     return subject or ""

@@ -80,7 +80,6 @@ def tables_in(statement: str) -> list[str]:
 
 
 def table_rows() -> list[schema.Row]:
-    """Return a row for each column of each table."""
     return [
         {
             "table": name,

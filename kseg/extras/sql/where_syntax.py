@@ -252,7 +252,6 @@ class _Condition:
         return self._expression(f"cast('{self._now_text}' as timestamptz)" + "::date" * (_NOW[name] == "date"))
 
     def _expression(self, sql: str) -> Node:
-        """Return the tree of an expression."""
         node: Node = json.loads(self._value("json_serialize_sql", f"select {sql}"))["statements"][0]["node"][
             "select_list"
         ][0]

@@ -42,11 +42,9 @@ class GrepRequest:
 
     @property
     def has_neighbours(self) -> bool:
-        """Return whether neighbours are shown."""
         return bool(self.dump.before or self.dump.after)
 
     def search_in(self, file: SegmentFile, clock: MatchClock) -> RecordGrep:
-        """Return the search in a file."""
         return RecordGrep(self.query, self.decoder, topic_partition(file.path)[0], clock)
 
     def items(self, file: SegmentFile, search: RecordGrep, report: Report) -> Iterator[SegmentItem]:

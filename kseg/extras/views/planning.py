@@ -335,7 +335,6 @@ def reads_committed(request: Request) -> bool:
 
 
 def folders(paths: Sequence[str], limits: RowFilter) -> Iterator[tuple[str, list[SegmentFile]]]:
-    """Yield the requested segments by folder, in order."""
     return ((folder, in_order(files)) for folder, files in _accepted(paths, limits, find_in_use))
 
 

@@ -226,7 +226,6 @@ def _limits_of(task: Task, logs: TransactionLogs, piece: SegmentRange) -> RowFil
 
 
 def _bounds(limits: RowFilter) -> dict[str, tuple[int | None, int | None]]:
-    """Return the columns that the limits bound, with their bounds."""
     bounds = {"offset": (limits.first_offset, limits.end_offset), "timestamp_ms": (limits.since, limits.until)}
     return {name: bound for name, bound in bounds.items() if bound != (None, None)}
 
@@ -340,6 +339,5 @@ def _framed_rows(task: Task, split: Split) -> Iterator[schema.Row]:
 
 
 def _as_arrow(task: Task, found: Iterator[schema.Row]) -> Iterator[pa.RecordBatch]:
-    """Yield rows by value as Arrow record batches."""
     while group := list(islice(found, BATCH_ROWS)):
         yield from_rows(task.request.columns, group)

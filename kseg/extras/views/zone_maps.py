@@ -146,7 +146,6 @@ class ZoneMaps:
         }
 
     def events_of(self, files: Sequence[SegmentFile]) -> dict[str, SegmentEvents]:
-        """Return the events of transactions of such files."""
         return {
             path: SegmentEvents(list(zip(*numbers, strict=True)), None if last is None else last + 1)
             for path, (last, *numbers) in self._rows(files, ("last_offset", *EVENT_COLUMNS))

@@ -107,7 +107,6 @@ def header_versions(api: Api) -> tuple[int, int]:
 
 
 def _read(kind: str, correlation_id: int, api: Api, data: memoryview, head_size: int) -> Message:
-    """Return the message with its header and its body."""
     cursor, known, version = Cursor(data, in_place=True), api.definition(kind), header_versions(api)[kind == "Response"]
     header = definition(APIS, f"{kind}Header", version)
     assert header

@@ -257,7 +257,6 @@ class _SentRequests:
         return found
 
     def close(self) -> None:
-        """Close the file of requests."""
         self._read.close()
 
 

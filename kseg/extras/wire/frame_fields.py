@@ -250,7 +250,6 @@ def set_parts(title: str, stored: memoryview, position: int) -> Iterator[FramePa
 
 
 def _record_parts(batch: memoryview, header: list[record_fields.StoredField], position: int) -> Iterator[FramePart]:
-    """Yield the records of a batch in a frame."""
     if len(batch) <= layout.LEGACY_ATTRIBUTES_AT or not header or header[-1].name == "":
         return  # incomplete
     magic = batch[layout.MAGIC_AT]

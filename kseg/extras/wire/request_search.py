@@ -112,7 +112,6 @@ class RequestSearch:
         return message
 
     def _is_one_frame(self, message: Message, began: int, end: int, follows: int) -> bool:
-        """Return whether the bytes from ``began`` to ``end`` are one frame."""
         beginning = self._beginning(began)
         decoded = message.body is not None and beginning is not None and (beginning.is_named or not message.fault)
         valid = self._has_valid_batches(began, message) if decoded else False

@@ -71,12 +71,10 @@ class SentBatch(NamedTuple):
 
     @property
     def transactional(self) -> bool:
-        """Whether the batch is transactional."""
         return self.magic >= 2 and bool(self.attributes & TRANSACTIONAL)
 
     @property
     def append_time(self) -> bool:
-        """Whether the batch has LogAppendTime."""
         return self.magic > 0 and bool(self.attributes & LOG_APPEND_TIME)
 
 

@@ -71,7 +71,6 @@ def check_schema(names: Iterable[str], same_log: bool) -> None:
 
 @cache
 def _types() -> dict[str, pa.DataType]:
-    """Return the types of the encoder."""
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     kinds = (pa.string(), pa.int32(), pa.int64(), pa.binary(), pa.binary())
     return {**dict(zip(NEEDED, kinds, strict=True)), "headers": pa.list_(header)}

@@ -288,7 +288,6 @@ class _Runs:
             self._current = None
 
     def finish(self) -> list[WrittenRun]:
-        """Complete the last run, and return all."""
         self._end()
         return self._done
 

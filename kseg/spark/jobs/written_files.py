@@ -111,7 +111,6 @@ def record_finished(
 
 
 def as_row(entry: FinishedSegment) -> dict[str, Any]:
-    """Return an entry as JSON values."""
     return {**asdict(entry), "outputs": dict(entry.outputs), "result": dict(entry.result)}
 
 
@@ -181,7 +180,6 @@ class _Staging:
             self._futures[source] = self._pool.submit(_convert, source, str(self._folder), name, self._plan)
 
     def remove(self) -> None:
-        """Remove the staging folder."""
         with suppress(OSError):
             shutil.rmtree(self._folder)
 
