@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
-from kseg.extras.serialization.schema_ids import GLUE_END, SchemaId, header_of, read_header_id, read_schema_id
+from kseg.extras.serialization.envelopes import GLUE_END, SchemaId, header_of, read_header_id, read_schema_id
 from kseg.extras.serialization.schema_set import Schema, SchemaError, SchemaSet, referenced
 from kseg.findings import Report
 from kseg.format.segment.records_chunk import Chunk

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from kseg.errors import UsageError
-from kseg.extras.serialization import avro, binary_json, envelopes, protobuf, schema_ids
+from kseg.extras.serialization import avro, binary_json, envelopes, protobuf
 from kseg.extras.serialization.envelopes import WRAPPERS, Wrapper
 from kseg.extras.serialization.json_values import parse_json, text_of_bytes
 from kseg.extras.serialization.schema_set import (
@@ -77,7 +77,7 @@ STRUCT = "struct"
 NAMES = (AUTO, STRUCT, *_BY_SCHEMA, *PLAIN, *WRAPPERS)
 
 #: The first bytes of values with a schema: of an id, and of Avro's single-object encoding.
-_FIRST_BYTES = (b"\0", schema_ids.GLUE, schema_ids.SINGLE_OBJECT[:1])
+_FIRST_BYTES = (b"\0", envelopes.GLUE, envelopes.SINGLE_OBJECT[:1])
 _INT64 = 8
 #: In place of a schema id from a header without a valid one, and of the indexes after it.
 _MALFORMED, _FIRST_MESSAGE = b"\xff", b"\0"
@@ -110,7 +110,7 @@ NOT_DECODED = DecodedValue()
 Headers = Iterable[tuple[Any, Any]]
 _References = list[tuple[str, Schema]]
 #: The schema id of the values, None for values without one.
-_Found = schema_ids.SchemaId | None
+_Found = envelopes.SchemaId | None
 
 
 class Decoder(Protocol):
@@ -157,7 +157,7 @@ class FieldDecoder:
         self._plain = PLAIN.get(kind)
         self._schemas: SchemaSource = schemas or SchemaSet()
         self._readers: dict[tuple[str | None, bytes, bool], _Reader] = {}
-        self._id_of_unnamed: schema_ids.SchemaId | None = None
+        self._id_of_unnamed: envelopes.SchemaId | None = None
 
     def decode(self, topic: str | None, data: bytes | None, headers: Headers = ()) -> DecodedValue:
         """Return a key or a value decoded. Raises UsageError if a library is missing."""
@@ -173,12 +173,12 @@ class FieldDecoder:
         if not headers:
             if self._kind == AUTO and data[:1] not in _FIRST_BYTES:
                 return NOT_DECODED
-            reader = self._readers.get((topic, data[: schema_ids.ID_END], False))  # the most frequent case
+            reader = self._readers.get((topic, data[: envelopes.ID_END], False))  # the most frequent case
             if reader and not reader.error and len(data) <= MOST_BYTES:
                 return self._read(reader, data, None)
         prefix, indexes = _prefix(data), None
-        if headers and (stored := schema_ids.header_of(self._side, headers)) is not None:
-            found = schema_ids.read_header_id(stored)
+        if headers and (stored := envelopes.header_of(self._side, headers)) is not None:
+            found = envelopes.read_header_id(stored)
             prefix, indexes = (stored[: found.end], stored[found.end :]) if found else (_MALFORMED, _FIRST_MESSAGE)
         place = topic, prefix, indexes is not None
         reader = self._readers.get(place) or self._keep(place)
@@ -222,7 +222,7 @@ class FieldDecoder:
         if not prefix and self._kind == AUTO:
             return _Reader(None)
         subject = f"{topic}-{self._side}" if topic else ""
-        found = schema_ids.read_header_id(prefix)
+        found = envelopes.read_header_id(prefix)
         number = found.number if found else None
         start = 0 if in_header else len(prefix)
         try:
@@ -243,14 +243,14 @@ class FieldDecoder:
                 return whole
             used = number if number or not registered else schema.id
             otherwise = whole if schema.id is None and not registered and not in_header else None
-            return _Reader(kind, used, start, schema_ids.decompressing(prefix, with_id), otherwise=otherwise)
+            return _Reader(kind, used, start, envelopes.decompressing(prefix, with_id), otherwise=otherwise)
         except SchemaError as error:
             return _Reader(None, number, error=one_line(error))
 
-    def _registered(self, found: schema_ids.SchemaId | None, prefix: bytes, subject: str) -> Schema | None:
+    def _registered(self, found: envelopes.SchemaId | None, prefix: bytes, subject: str) -> Schema | None:
         """Return the schema that the prefix names, by its id, its GUID or its fingerprint."""
         if found is None:
-            return self._by_fingerprint.get(prefix[len(schema_ids.SINGLE_OBJECT) :])
+            return self._by_fingerprint.get(prefix[len(envelopes.SINGLE_OBJECT) :])
         known = self._schemas.by_guid(found.guid) if found.guid else self._schemas.by_id(found.number or 0, subject)
         return known or (self._unnamed_for(found) if self._kind in (AUTO, STRUCT) and self._side == "value" else None)
 
@@ -258,7 +258,7 @@ class FieldDecoder:
         """Return the schemas of files that were given without a name."""
         return [schema for schema in self._schemas.all() if schema.is_unnamed]
 
-    def _unnamed_for(self, found: schema_ids.SchemaId) -> Schema | None:
+    def _unnamed_for(self, found: envelopes.SchemaId) -> Schema | None:
         """Return the only unnamed schema for the first id that no source has. Another id has another schema."""
         unnamed = self._unnamed()
         if len(unnamed) != 1:
@@ -296,7 +296,7 @@ class FieldDecoder:
         """
         return bool(self._argument) or (schema.id is None and schema.guid is None) or schema.type == JSON
 
-    def _missing(self, found: schema_ids.SchemaId | None, prefix: bytes, subject: str) -> str:
+    def _missing(self, found: envelopes.SchemaId | None, prefix: bytes, subject: str) -> str:
         if not prefix and self._kind == STRUCT and not self._argument:
             return "no schema id"
         if not prefix:
@@ -304,17 +304,17 @@ class FieldDecoder:
         if prefix == _MALFORMED:
             return "the header has no valid schema id"
         if found is None:
-            return f"no schema with the fingerprint {prefix[len(schema_ids.SINGLE_OBJECT) :].hex()}"
+            return f"no schema with the fingerprint {prefix[len(envelopes.SINGLE_OBJECT) :].hex()}"
         hint = f": give --schema-file {found.number}=FILE" if found.number and self._unnamed() else ""
         return f"schema {found.number or found.guid} is not known{hint}"
 
 
 def _prefix(data: bytes) -> bytes:
     """Return the bytes that name the schema at the start of a value."""
-    if found := schema_ids.read_schema_id(data):
+    if found := envelopes.read_schema_id(data):
         return data[: found.end]
-    is_object = data[:2] == schema_ids.SINGLE_OBJECT and len(data) >= schema_ids.SINGLE_OBJECT_END
-    return data[: schema_ids.SINGLE_OBJECT_END] if is_object else b""
+    is_object = data[:2] == envelopes.SINGLE_OBJECT and len(data) >= envelopes.SINGLE_OBJECT_END
+    return data[: envelopes.SINGLE_OBJECT_END] if is_object else b""
 
 
 def _begins_by_chance(schema: Schema, number: int | None) -> bool:
@@ -332,7 +332,7 @@ def _avro(schema: Schema, references: _References, message: str, found: _Found) 
 def _protobuf(schema: Schema, references: _References, message: str, found: _Found) -> tuple[Read, Read]:
     compiled = protobuf.ProtobufSchema(schema, references)
     bare = compiled.decoder(message) if message else None
-    read_message = schema_ids.read_message_number if found and found.is_glue else schema_ids.read_message
+    read_message = envelopes.read_message_number if found and found.is_glue else envelopes.read_message
 
     def with_id(data: bytes, indexes: bytes | None) -> Any:
         which, end = read_message(data if indexes is None else indexes)
