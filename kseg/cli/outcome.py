@@ -101,6 +101,16 @@ class FindingNotes:
         self.failures.add(why)
         self.failed = True
 
+    def listed(self, paths: Iterable[str], find: Callable[[str], Iterator[SegmentFile]]) -> list[SegmentFile]:
+        """Return what is found at each of the paths; print why a path could not be listed."""
+        files: list[SegmentFile] = []
+        for path in paths:
+            try:
+                files += find(path)
+            except KsegError as error:
+                self.fail(str(error))
+        return once_each(files)
+
     def add(self, read: Any) -> None:
         """Print the ``findings`` of files that were read elsewhere, and why a file was ``unread``."""
         for file, finding in read.findings:

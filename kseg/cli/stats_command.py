@@ -13,10 +13,9 @@ from kseg.cli.outcome import FindingNotes
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.stats.counted_file import SegmentStats
 from kseg.commands.stats.levels import levels, sorted_by_folder, stats_of
-from kseg.errors import KsegError
 from kseg.findings import READ_ERROR, Policy, Severity
 from kseg.format.segment.framed_files import framed_files
-from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each, total_size
+from kseg.format.storage.segment_files import find_segments, total_size
 from kseg.report.formats import STATS, destination
 from kseg.report.wording import omitted_findings
 from kseg.results import Settings
@@ -59,7 +58,10 @@ def stats(asked: StatsOptions) -> int:
     common.check_outputs()
     settings = Settings(deep=asked.reads_records, verify_crc=not asked.no_crc, keys=asked.top_keys)
     outcome = _Outcome(each=asked.verbose)
-    files = framed_files(asked.paths, asked.framings) if asked.framings else _segments(asked.paths, outcome)
+    if asked.framings:
+        files = framed_files(asked.paths, asked.framings)
+    else:
+        files = sorted_by_folder(outcome.listed(asked.paths, find_segments))
     with destination(asked.output) as out, progress_bar(total_size(files)) as progress:
         counted = stats_of(files, settings, asked.jobs, progress)
         counts = levels(outcome.noted(counted), settings.deep)
@@ -68,17 +70,6 @@ def stats(asked: StatsOptions) -> int:
             raise click.exceptions.Exit(FAILED)  # inside the block, so that an older output file is kept
     note_output(asked.output, f"{count_of(outcome.read, 'file' if asked.framings else 'segment')} counted")
     return outcome.exit_code(outcome.found)
-
-
-def _segments(paths: tuple[str, ...], outcome: _Outcome) -> list[SegmentFile]:
-    """Return the segments of the paths by folder; print why a path could not be listed."""
-    files: list[SegmentFile] = []
-    for path in paths:
-        try:
-            files += find_segments(path)
-        except KsegError as error:
-            outcome.fail(str(error))
-    return sorted_by_folder(once_each(files))
 
 
 class _Outcome(FindingNotes):

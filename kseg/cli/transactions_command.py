@@ -10,8 +10,7 @@ from kseg.cli.messages import note_output
 from kseg.cli.outcome import FindingNotes
 from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.transactions import items_of
-from kseg.errors import KsegError
-from kseg.format.storage.segment_files import SegmentFile, find_in_use, once_each
+from kseg.format.storage.segment_files import find_in_use
 from kseg.report.formats import TRANSACTIONS, destination
 from kseg.report.transactions_report import TransactionsTotal, summary_line
 
@@ -46,13 +45,7 @@ def transactions(asked: TransactionsOptions) -> int:
     notes = FindingNotes(each=asked.verbose)
     total = TransactionsTotal()
     now = time.time_ns() // 1_000_000
-    files: list[SegmentFile] = []
-    for path in asked.paths:
-        try:
-            files += find_in_use(path)
-        except KsegError as error:
-            notes.fail(str(error))
-    files = once_each(files)
+    files = notes.listed(asked.paths, find_in_use)
     notes.weigh(files)
     with destination(asked.output) as out:
         items = total.counted(items_of(files, now, asked.max_age, notes, lambda error: notes.fail(str(error))))
