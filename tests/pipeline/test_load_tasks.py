@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 from kseg.extras.pipeline import load_rows
 from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory
 from kseg.extras.pipeline.lake_table import TableState, open_table
-from kseg.extras.pipeline.load_plan import LoadPlan, Part, PlanRules
+from kseg.extras.pipeline.load_rows import LoadPlan, Part, PlanRules
 from kseg.extras.pipeline.offset_plan import plan_partition
 from kseg.extras.pipeline.pipeline_settings import read_settings
 from kseg.extras.pipeline.pipeline_state import PipelineState

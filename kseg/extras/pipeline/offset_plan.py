@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from kseg.errors import UnreadableError
 from kseg.extras.pipeline.checked_segments import CheckedSegment
-from kseg.extras.pipeline.load_plan import LoadPlan, Part, PlanRules, up_to_stable
+from kseg.extras.pipeline.load_rows import LoadPlan, Part, PlanRules, up_to_stable
 from kseg.extras.pipeline.quarantine import listed_damage, unnamed
 from kseg.extras.pipeline.source_replicas import Loaded, Place, SourceReplica, divergence, without_former_leaders
 from kseg.extras.views.planned_transactions import ProducerEvent

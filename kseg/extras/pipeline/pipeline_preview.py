@@ -15,8 +15,7 @@ from typing import Any
 from kseg.errors import KsegError, UnreadableError
 from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory, unread_segment
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
-from kseg.extras.pipeline.load_plan import LoadPlan
-from kseg.extras.pipeline.load_rows import part_rows
+from kseg.extras.pipeline.load_rows import LoadPlan, part_rows
 from kseg.extras.pipeline.offset_plan import first_offset, needed, plan_partition
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline, choose_engine
 from kseg.extras.pipeline.pipeline_state import MANIFEST

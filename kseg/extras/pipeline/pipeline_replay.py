@@ -14,8 +14,7 @@ from typing import Any
 from kseg.errors import UnreadableError, UsageError
 from kseg.extras.pipeline.data_files import DataFile, DataFiles, RowRange, parquet_batches, remove_files
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
-from kseg.extras.pipeline.load_plan import LoadPlan
-from kseg.extras.pipeline.load_rows import LoadedParts, PartsTask, load_parts, split_rows, tasks_of
+from kseg.extras.pipeline.load_rows import LoadedParts, LoadPlan, PartsTask, load_parts, split_rows, tasks_of
 from kseg.extras.pipeline.pipeline_preview import plans_of_loaded
 from kseg.extras.pipeline.pipeline_reports import timeless_lines
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline, Workers, new_run_id, rows_of_damage

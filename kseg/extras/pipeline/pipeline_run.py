@@ -18,8 +18,7 @@ from typing import Any
 from kseg.errors import KsegError, UsageError
 from kseg.extras.pipeline.checked_segments import CheckedSegment, Inventory
 from kseg.extras.pipeline.lake_table import ChangedTableError, LakeTable, TableState, open_table
-from kseg.extras.pipeline.load_plan import LoadPlan, PlanRules
-from kseg.extras.pipeline.load_rows import TableLoad
+from kseg.extras.pipeline.load_rows import LoadPlan, PlanRules, TableLoad
 from kseg.extras.pipeline.offset_plan import needed, plan_partition
 from kseg.extras.pipeline.pipeline_settings import AUTO, PipelineSettings
 from kseg.extras.pipeline.pipeline_state import MANIFEST, STATES, PipelineState, new_file
