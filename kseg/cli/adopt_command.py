@@ -26,8 +26,6 @@ from kseg.text import count_of
 
 @dataclass(frozen=True, kw_only=True)
 class AdoptOptions(DetailOptions):
-    """The command line of ``kseg adopt``."""
-
     paths: tuple[str, ...]
     nodes: tuple[tuple[int, tuple[str, ...]], ...]
     controllers: tuple[int, ...]

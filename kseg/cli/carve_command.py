@@ -23,8 +23,6 @@ from kseg.report.row_formats import write_jsonl
 
 @dataclass(frozen=True, kw_only=True)
 class CarveOptions(DetailOptions):
-    """The command line of ``kseg carve``."""
-
     images: tuple[str, ...]
     guess: bool
     block_size: int

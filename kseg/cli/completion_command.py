@@ -25,8 +25,6 @@ _ZSH_PREFIX = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionOptions:
-    """The command line of ``kseg completion``."""
-
     shell: str | None
     install: bool
 

@@ -31,8 +31,6 @@ LISTED = 20
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertOptions(SparkOptions, DetailOptions):
-    """The command line of ``kseg convert``."""
-
     direction: str
     source: str
     target: str

@@ -39,8 +39,6 @@ _ARCHIVE = "demo_files.tar.gz"
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions:
-    """The command line of ``kseg demo``."""
-
     folder: str
 
 

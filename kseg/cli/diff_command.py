@@ -49,8 +49,6 @@ from kseg.text import count_of
 
 @dataclass(frozen=True, kw_only=True)
 class DiffOptions(TableOptions):
-    """The command line of ``kseg diff``."""
-
     deep: bool
     by_key: bool
     allow: tuple[str, ...]

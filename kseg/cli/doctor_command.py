@@ -54,8 +54,6 @@ _TOP_PRODUCERS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions(TableOptions):
-    """The command line of ``kseg doctor``."""
-
     html: str | None
     redact: bool
     deep: bool

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class DumpOptions(SparkOptions, RecordOptions):
-    """The command line of ``kseg dump``."""
-
     paths: tuple[str, ...]
     deep: bool | None
     framings: tuple[str, ...]

@@ -19,8 +19,6 @@ from kseg.report.formats import FOLDER, LESSON, View, destination, write
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions(ReadOptions):
-    """The command line of ``kseg explain``."""
-
     framings: tuple[str, ...]
 
 

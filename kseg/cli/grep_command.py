@@ -34,8 +34,6 @@ _NAMES_SHOWN = 12
 
 @dataclass(frozen=True, kw_only=True)
 class GrepOptions(RecordOptions):
-    """The command line of ``kseg grep``."""
-
     arguments: tuple[str, ...]
     patterns: tuple[str, ...]
     literal: bool

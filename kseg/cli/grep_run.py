@@ -134,7 +134,6 @@ class GrepRun:
             self.files += self.matches > before
 
     def counts(self) -> Iterator[tuple[str, int]]:
-        """Yield each file with matches, and their number."""
         for file, items in self._found_by_file(counting=True):
             total = 0
             for found in items:

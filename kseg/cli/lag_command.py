@@ -41,8 +41,6 @@ from kseg.text import count_of
 
 @dataclass(frozen=True, kw_only=True)
 class LagOptions(TableOptions):
-    """The command line of ``kseg lag``."""
-
     group: tuple[str, ...]
     history: str | None
     since: int | None

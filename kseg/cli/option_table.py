@@ -273,7 +273,6 @@ _GROUPS = {field: group for group, rows in _BY_GROUP.items() for field in rows}
 
 
 def group_of(field: str | None) -> str:
-    """Return the group of an option in the help."""
     return _GROUPS.get(field or "", "Options")
 
 

@@ -322,7 +322,6 @@ class _Line:
         self.options += [word for word in words if word not in self.options or not word.startswith("--")]
 
     def text(self) -> str:
-        """Return the command line."""
         arguments = self.arguments or ([f"{self._topic}-{self._partition or 0}"] if self._topic else [])
         if self._is_word and arguments:
             arguments = [rf"\b{arguments[0]}\b", *arguments[1:]]

@@ -181,7 +181,6 @@ class DumpOutcome(FindingNotes):
                 raise click.exceptions.Exit(FAILED)
 
     def counted(self, items: Iterator[Item]) -> Iterator[Item]:
-        """Yield the items, and count the rows among them."""
         for item in items:
             self.written += dump_items.row_count(item)
             self.rows |= not isinstance(item, (dump_items.FileStart, dump_items.EmptyFile))

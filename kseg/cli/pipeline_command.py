@@ -28,8 +28,6 @@ LAST_STAGE = list(STAGES)[-1]
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineOptions(SparkOptions, DetailOptions):
-    """The command line of ``kseg pipeline``."""
-
     action: str
     config: str
     jobs: int

@@ -23,8 +23,6 @@ from kseg.report.recovery_report import Plans, RecoveryTotal, summary_line
 
 @dataclass(frozen=True, kw_only=True)
 class RecoveryOptions(TableOptions):
-    """The command line of ``kseg recovery``."""
-
     clean: bool | None
     index_interval: int
     index_bytes: int

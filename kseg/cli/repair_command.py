@@ -32,8 +32,6 @@ from kseg.report.wording import some_text
 
 @dataclass(frozen=True, kw_only=True)
 class RepairOptions(DetailOptions):
-    """The command line of ``kseg repair``."""
-
     paths: tuple[str, ...]
     prefer: str | None
     dry_run: bool

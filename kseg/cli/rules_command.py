@@ -13,8 +13,6 @@ from kseg.report.formats import RULES, destination, write
 
 @dataclass(frozen=True, kw_only=True)
 class RulesOptions:
-    """The command line of ``kseg rules``."""
-
     name: str | None
     format: str
 

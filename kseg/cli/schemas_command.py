@@ -24,8 +24,6 @@ from kseg.text import count_of
 
 @dataclass(frozen=True, kw_only=True)
 class SchemasOptions(ReadOptions):
-    """The command line of ``kseg schemas``."""
-
     used_by: tuple[str, ...]
     export: bool
     export_records: bool

@@ -44,8 +44,6 @@ _USAGE = "expected kseg sql STATEMENT PATH..."
 
 @dataclass(frozen=True, kw_only=True)
 class SqlOptions(SparkOptions, DecodeOptions, FileOptions):
-    """The command line of ``kseg sql``."""
-
     arguments: tuple[str, ...]
     statement_file: str | None
     recipe: str | None
@@ -203,7 +201,6 @@ class _Outcome(FindingNotes):
         self.fail(str(error))
 
     def counted(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yield Arrow record batches and count their rows."""
         for batch in batches:
             for part in self._without_unread(batch) if self.recipe == "gaps" and self.failures else [batch]:
                 self.found += part.num_rows

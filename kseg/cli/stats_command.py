@@ -24,8 +24,6 @@ from kseg.text import count_of
 
 @dataclass(frozen=True, kw_only=True)
 class StatsOptions(TableOptions):
-    """The command line of ``kseg stats``."""
-
     deep: bool
     framings: tuple[str, ...]
     limit: int

@@ -28,8 +28,6 @@ from kseg.text import count_of, shell_word
 
 @dataclass(frozen=True, kw_only=True)
 class TierOptions(DetailOptions):
-    """The command line of ``kseg tier``."""
-
     action: str
     paths: tuple[str, ...]
     only: tuple[str, ...]

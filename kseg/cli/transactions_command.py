@@ -17,8 +17,6 @@ from kseg.report.transactions_report import TransactionsTotal, summary_line
 
 @dataclass(frozen=True, kw_only=True)
 class TransactionsOptions(TableOptions):
-    """The command line of ``kseg transactions``."""
-
     states: tuple[str, ...]
     max_age: int
 

@@ -90,7 +90,6 @@ def arrow_field(column: Column) -> Any:
 
 @cache
 def arrow_types() -> dict[str, Any]:
-    """Return the Arrow type of each type of columns."""
 
     def headers(value: Any) -> Any:
         header = pa.struct([pa.field("key", pa.string()), pa.field("value", value)])

@@ -84,7 +84,6 @@ class _Writer:
 
 
 def write_lesson(lesson: Lesson, out: TextIO, view: View) -> None:
-    """Write the page about one file."""
     page = _Writer(out, view)
     page.text(f"{lesson.path}: {_title(lesson)}", indent=0)
     for line in _content(lesson):

@@ -349,7 +349,6 @@ def plot_slots(found: GroupHistory, most: int) -> list[Sequence[GroupMinute]]:
 
 
 def last_known(part: Sequence[GroupMinute], name: str) -> int | None:
-    """Return the last value of a field that is known."""
     return next((value for one in reversed(part) if (value := getattr(one, name)) is not None), None)
 
 

@@ -251,7 +251,6 @@ class Spool(Generic[Item]):
             yield pickle.load(self._file)
 
     def close(self) -> None:
-        """Delete the file."""
         self._file.close()
 
 

@@ -170,6 +170,5 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
 
 
 def as_results(found: Iterable[Row]) -> tuple[pa.Schema, list[pa.RecordBatch]]:
-    """Return rows of texts as the results of a statement."""
     table = pa.Table.from_pylist(list(found))
     return table.schema, table.to_batches()

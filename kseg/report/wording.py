@@ -102,7 +102,6 @@ def summary_text(summary: Summary) -> str:
 
 
 def severities_text(summary: Summary) -> str:
-    """Return the numbers of findings by severity."""
     counts = ((summary.errors, "error"), (summary.warnings, "warning"), (summary.infos, "info"))
     return ", ".join(count_of(count, noun) for count, noun in counts)
 

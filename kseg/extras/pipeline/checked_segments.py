@@ -242,7 +242,6 @@ class Inventory:
         self._changed = False
 
     def is_known(self, listed: SegmentFile) -> bool:
-        """Return whether this version of a segment was checked."""
         return _version(listed) in self._rows or self._row_of(listed) is not None
 
     def _row_of(self, listed: SegmentFile) -> int | None:

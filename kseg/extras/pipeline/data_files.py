@@ -85,7 +85,6 @@ class DataFiles:
         return done
 
     def discard(self) -> None:
-        """Remove the open files."""
         for file in self._open.values():
             file.discard()
         self._open.clear()

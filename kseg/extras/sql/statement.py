@@ -74,7 +74,6 @@ _WORD = re.compile(r"\w+")
 
 
 def tables_in(statement: str) -> list[str]:
-    """Return the tables whose names occur in a statement."""
     words = {word.lower() for word in _WORD.findall(statement)}
     return [name for name in TABLES if name in words]
 

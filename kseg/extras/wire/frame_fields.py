@@ -234,7 +234,6 @@ def _crc(stored: int, computed: int, kind: str, row: Row | None) -> str:
 
 
 def set_parts(title: str, stored: memoryview, position: int) -> Iterator[FramePart]:
-    """Yield the batches and records of a record set."""
     at = count = 0
     while at < len(stored) and count < MAX_PARTS:
         declared = int.from_bytes(stored[at + layout.SIZE_AT :][:4], "big", signed=True)
