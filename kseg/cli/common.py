@@ -22,9 +22,9 @@ from kseg.extras.serialization import schema_sources
 from kseg.format.internal_topics import decode
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment import several_processes
+from kseg.format.storage import process_pool
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import has_manifests, is_url, tiered_view
-from kseg.format.storage.process_pool import map_ordered, process_pool, progress_to
 from kseg.format.storage.segment_files import without_unused
 from kseg.format.storage.source import STDIN
 from kseg.format.writer import output_guards, output_rule  # loads the registry; few runs have an output file
@@ -323,8 +323,8 @@ def parallel_map(jobs: int, parts: int, size: int, progress: Progress) -> Iterat
     called with the bytes that the calls pass to ``add_progress``.
     """
     if jobs == 1 or parts < 2 or size < 4 * several_processes.RANGE_SIZE:
-        with progress_to(progress):
+        with process_pool.progress_to(progress):
             yield map
         return
-    with process_pool(jobs, progress) as pool:
-        yield partial(map_ordered, pool)
+    with process_pool.process_pool(jobs, progress) as pool:
+        yield partial(process_pool.map_ordered, pool)

@@ -17,8 +17,8 @@ from kseg.cli.record_options import RecordOptions, transaction_logs
 from kseg.cli.typed_command import command
 from kseg.commands.dump.dump_items import RecordsItem, first_rows
 from kseg.commands.dump.dumped_rows import DumpRequest
+from kseg.commands.grep import partitioners
 from kseg.commands.grep.matches import FIELDS, GrepQuery, JsonPath
-from kseg.commands.grep.partitioners import PartitionChoice, files_of_keys
 from kseg.errors import UsageError
 from kseg.extras.views.grep_request import GrepRequest
 from kseg.format.segment.row_filter import RecordCondition, ValueIsNull
@@ -153,12 +153,15 @@ def grep(asked: GrepOptions) -> int:
     return FAILED if outcome.failed else 0
 
 
-def _of_partitions(files: list[SegmentFile], asked: GrepOptions) -> tuple[list[SegmentFile], Sequence[PartitionChoice]]:
+def _of_partitions(
+    files: list[SegmentFile], asked: GrepOptions
+) -> tuple[list[SegmentFile], Sequence[partitioners.PartitionChoice]]:
     """Return the files to read, and the choice for each topic of which not all partitions are read."""
     partitioner, total = asked.partitioner, asked.partitions
     if partitioner is None:
         return files, ()
-    files, choices = files_of_keys(files, [key for key in asked.all_keys if key is not None], partitioner, total)
+    keys = [key for key in asked.all_keys if key is not None]
+    files, choices = partitioners.files_of_keys(files, keys, partitioner, total)
     for choice in choices:
         if choice.total is None and len(choice.read) > 1:
             note(f"{choice.topic}: all its partitions here are read: --partitions N reads only that of the key")
@@ -177,7 +180,7 @@ def _of_partitions(files: list[SegmentFile], asked: GrepOptions) -> tuple[list[S
     return files, limited
 
 
-def _not_found(limited: Sequence[PartitionChoice], outcome: DumpOutcome) -> int:
+def _not_found(limited: Sequence[partitioners.PartitionChoice], outcome: DumpOutcome) -> int:
     """Return the exit code of a search without a match, and print which partitions it has not read."""
     missing = [f"{choice.topic}-{number}" for choice in limited for number in choice.missing]
     unread = [f"{choice.topic}-{number}" for choice in limited for number in choice.unread]

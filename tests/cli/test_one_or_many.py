@@ -331,7 +331,6 @@ def records_in(path: Path) -> int:
 def test_commands(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """stdout, stderr and the exit code of the commands with --jobs, over a log dir."""
     monkeypatch.setattr("kseg.format.storage.process_pool.process_pool", _pool_of)
-    monkeypatch.setattr("kseg.cli.common.process_pool", _pool_of)
     monkeypatch.setattr("kseg.format.segment.several_processes.RANGE_SIZE", 1000)
     starts = Random(chunk)
 
