@@ -27,6 +27,7 @@ from kseg.format.storage.segment_files import SegmentFile, find_segments
 from kseg.format.storage.source import STDIN, open_source, topic_partition
 from kseg.report.effective_report import EffectivePartition
 from kseg.report.formats import DUMP, EFFECTIVE, FRAMED, View, check_format, destination, write
+from kseg.report.wording import grouped
 from kseg.text import count_of
 
 if TYPE_CHECKING:
@@ -80,9 +81,7 @@ def show_effective(asked: DumpOptions, outcome: DumpOutcome) -> int:
         return FAILED
     if owner is not None:
         files = files_of(owner, files, decode_as, asked.partitions)
-    folders: dict[str, list[SegmentFile]] = {}
-    for file in files:  # files of one folder can be given in any order, mixed with others
-        folders.setdefault(_folder(file), []).append(file)
+    folders = grouped(files, _folder)  # files of one folder can be given in any order, mixed with others
     topics = {folder: internal_topic(found[0].path, decode_as) for folder, found in folders.items()}
     if not any(topics.values()):
         raise UsageError("--effective needs folders of internal topics; for other folder names add --decode TOPIC")

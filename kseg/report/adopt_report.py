@@ -60,8 +60,9 @@ _PARTITION = RowKind("adopt", "Partitions of an adopted cluster").of(
     Column("replicas", "ints", "nodes of the replicas, the preferred leader first", "one.order"),
     Column("leader", "int?", "node of the leader; null if no disk has a folder of the partition", "one.leader.disk.node"),
     Column("leader_epoch", "count", "leader epoch at the start: after all epochs of the replicas", "one.leader_epoch"),
-    Column("log_start", "count", "first offset of the leader", lambda found: _leader_offset(found, "log_start")),
-    Column("log_end", "count", "offset after the last record of the leader", lambda found: _leader_offset(found, "log_end")),
+    Column("log_start", "count", "first offset of the leader", lambda found: getattr(found["one"].leader, "log_start", 0)),
+    Column("log_end", "count", "offset after the last record of the leader",
+           lambda found: getattr(found["one"].leader, "log_end", 0)),
     Column(
         "folders", "texts", "folders of the replicas, that of the leader first",
         lambda found: [replica.path for replica in found["one"].replicas],
@@ -106,10 +107,6 @@ _SUMMARY = RowKind("adopt", "Summary of an adopted cluster", "the last row").of(
     ),
 )  # fmt: skip
 ROW_KINDS = (_PARTITION, _TOPIC, _FOLDER, _SUMMARY)
-
-
-def _leader_offset(found: Row, name: str) -> int:
-    return getattr(found["one"].leader, name, 0)
 
 
 def rows(made: Adoption) -> Iterator[Row]:

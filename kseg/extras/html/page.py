@@ -13,7 +13,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
 from html import escape
 from importlib import resources
 from itertools import count
@@ -76,7 +75,7 @@ def write_page(out: TextIO, title: str, head: str, sections: Iterable[PageSectio
 
     ``data`` is for the script and becomes JSON; its texts have passed ``printable``.
     """
-    style, script = _asset("page.css"), _script()
+    style, script = _asset("page.css"), "".join(('"use strict";\n{\n', *map(_asset, _SCRIPTS), "}\n"))
     page = _PAGE.substitute(
         style=style,
         style_hash=_hash(style),
@@ -92,11 +91,6 @@ def write_page(out: TextIO, title: str, head: str, sections: Iterable[PageSectio
 
 def _asset(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text("ascii")
-
-
-@cache
-def _script() -> str:
-    return "".join(('"use strict";\n{\n', *map(_asset, _SCRIPTS), "}\n"))
 
 
 def _hash(content: str) -> str:
