@@ -16,7 +16,7 @@ from kseg.cli.messages import FOUND, progress_bar
 from kseg.cli.typed_command import DetailOptions, command
 from kseg.commands.carve.carving import Carving, carve_images, write_groups
 from kseg.commands.carve.image_scan import open_image
-from kseg.report.carve_report import CarveResult, evidence_rows
+from kseg.report.carve_report import evidence_rows
 from kseg.report.formats import CARVING, destination
 from kseg.report.row_formats import write_jsonl
 
@@ -63,7 +63,7 @@ def carve(asked: CarveOptions) -> int:
         if target is not None:
             _write(carving, target)
     with destination(None) as out:
-        asked.write(CARVING, out, CarveResult(carving, str(target) if target else None))
+        asked.write(CARVING, out, carving, str(target) if target else None)
     return 0 if carving.is_whole else FOUND
 
 

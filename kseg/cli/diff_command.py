@@ -40,7 +40,6 @@ from kseg.format.writer.output_guards import folder_of_results
 from kseg.report.diff_keys_report import KeyDiffTotal
 from kseg.report.diff_keys_report import summary_line as key_summary_line
 from kseg.report.diff_log_dirs import LogDirDiffTotal, summary_line
-from kseg.report.diff_metadata_report import ComparedCopies
 from kseg.report.diff_metadata_report import answer as metadata_answer
 from kseg.report.diff_report import answer, outcome_row
 from kseg.report.formats import DIFF, KEY_DIFF, LOG_DIR_DIFF, METADATA_DIFF, destination
@@ -172,11 +171,11 @@ def _diff_replicas(a: str, b: str, asked: DiffOptions, export: ExportPlace | Non
 
 def _diff_metadata(paths: Sequence[str], asked: DiffOptions) -> int:
     copies = [read_copy(path) for path in paths]
-    found = ComparedCopies(copies, [one for copy in copies[1:] for one in differences(copies[0], copy)])
+    found = [one for copy in copies[1:] for one in differences(copies[0], copy)]
     with destination(asked.output) as out:
-        asked.write(METADATA_DIFF, out, found)
-    note_output(asked.output, metadata_answer(found))
-    return FOUND if found.differences or not all(copy.whole for copy in copies) else 0
+        asked.write(METADATA_DIFF, out, copies, found)
+    note_output(asked.output, metadata_answer(copies, found))
+    return FOUND if found or not all(copy.whole for copy in copies) else 0
 
 
 def _diff_several(

@@ -21,7 +21,6 @@ from kseg.errors import KsegError, UsageError
 from kseg.findings import do_nothing
 from kseg.format.storage.naming import is_url
 from kseg.report.formats import TIER_CHECK, TIER_FETCH, destination
-from kseg.report.tier_report import Fetched
 from kseg.results import Settings
 from kseg.text import count_of, shell_word
 
@@ -77,7 +76,7 @@ def _fetch(asked: TierOptions) -> int:
     with progress_bar(sum(one.size for one in plans)) as progress:
         damaged = write_partitions(plans, target, progress, skip_damaged=asked.skip_damaged)
     with destination(None) as out:
-        asked.write(TIER_FETCH, out, Fetched(plans, str(target)))
+        asked.write(TIER_FETCH, out, plans, str(target))
     for one in plans:
         for part in one.left_out:
             note(f"left out: {part.path}: {part.why}")

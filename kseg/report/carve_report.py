@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TextIO
 
 from kseg.commands.carve.carving import CarvedGroup, Carving
@@ -14,15 +13,6 @@ from kseg.report.tables import TableColumn, cell_rows, print_cells, print_text
 from kseg.report.wording import MOST_ROWS, names_text
 from kseg.schema import Column, Row, RowKind
 from kseg.text import count_of, iso_time
-
-
-@dataclass(frozen=True, slots=True)
-class CarveResult:
-    """A carving, and the folder to which it was written; None if nothing was."""
-
-    carving: Carving
-    target: str | None
-
 
 _GROUP = RowKind("carve", "Groups of carved batches").of(
     "group",
@@ -99,11 +89,11 @@ _SUMMARY = RowKind("carve", "Summary of carved images", "the last row").of(
 ROW_KINDS = (_GROUP, _LINK, _COPY, _TORN, _NAME, _SUMMARY)
 
 
-def rows(result: CarveResult) -> Iterator[Row]:
+def rows(carving: Carving, target: str | None) -> Iterator[Row]:
     """Yield a row per group, the evidence, and a summary."""
-    yield from _GROUP.rows(result.carving.groups)
-    yield from evidence_rows(result.carving)
-    yield _SUMMARY.maker()(result.carving)
+    yield from _GROUP.rows(carving.groups)
+    yield from evidence_rows(carving)
+    yield _SUMMARY.maker()(carving)
 
 
 def evidence_rows(carving: Carving) -> Iterator[Row]:
@@ -195,13 +185,12 @@ COLUMNS = (
 )
 
 
-def write_table(result: CarveResult, out: TextIO, *, detail: int = 0) -> None:
+def write_table(carving: Carving, target: str | None, out: TextIO, *, detail: int = 0) -> None:
     """Write the answer, the groups, and the next step.
 
     Of many groups the largest ones are shown, with ``detail`` 1 all; -1 shows only the answer and numbers.
     """
-    carving = result.carving
-    print_text(out, summary_line(result))
+    print_text(out, summary_line(carving, target))
     for error in _errors(carving):
         print_text(out, f"read error: {error}: nothing after it was read; copy the disk with ddrescue first")
     joined = _joined(carving)
@@ -215,22 +204,20 @@ def write_table(result: CarveResult, out: TextIO, *, detail: int = 0) -> None:
         print_cells(out, COLUMNS, cell_rows(COLUMNS, shown))
     if 0 < len(shown) < len(carving.groups):
         print_text(out, f"and {count_of(len(carving.groups) - len(shown), 'smaller group')}: -v lists them")
-    for line in _hints(result) if detail >= 0 else ():
+    for line in _hints(carving, target) if detail >= 0 else ():
         print_text(out, line)
 
 
-def summary_line(result: CarveResult) -> str:
-    carving = result.carving
+def summary_line(carving: Carving, target: str | None) -> str:
     read = f"in {_image_bytes(carving):,} bytes"
     if not carving.groups:
         return f"no record batch {read}"
     batches = _sum(carving, lambda group: group.batches)
     found = f"{count_of(batches, 'batch')} in {count_of(len(carving.groups), 'group')}"
-    return f"{f'written to {result.target}' if result.target else 'found'}: {found}, {read}"
+    return f"{f'written to {target}' if target else 'found'}: {found}, {read}"
 
 
-def _hints(result: CarveResult) -> Iterator[str]:
-    carving = result.carving
+def _hints(carving: Carving, target: str | None) -> Iterator[str]:
     if copies := _sum(carving, lambda group: len(group.copies)):
         yield f"copies: {count_of(copies, 'run')} with batches that a group has from another place"
     for what, title in (("folder", "folders of partitions"), ("topic id", "ids of topics")):
@@ -239,7 +226,7 @@ def _hints(result: CarveResult) -> Iterator[str]:
             yield f"{title} named in the images: {names_text(names)}"
     if guesses := _guesses(carving):
         yield f"{count_of(guesses, 'guess')} not used: --guess joins what is only likely one partition"
-    if carving.groups and result.target is None:
+    if carving.groups and target is None:
         yield "next: the same command with -o NEW writes the groups; nothing was written"
     elif carving.groups:
-        yield f"next: kseg validate {result.target}/{carving.groups[0].name}"
+        yield f"next: kseg validate {target}/{carving.groups[0].name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TextIO
+from typing import TextIO
 
 from kseg.commands.diff.metadata_copies import CHANGES, MetadataCopy, MetadataDifference, newest
 from kseg.report.row_formats import RowSet, table_of
@@ -44,37 +44,32 @@ ROW_KINDS = (_COPY, _DIFFERENCE, _SUMMARY)
 _COPY_COLUMNS, COLUMNS = table_of(_COPY.columns), table_of(_DIFFERENCE.columns)
 
 
-class ComparedCopies(NamedTuple):
-    """Copies, and the differences from the first one to each of the others."""
-
-    copies: Sequence[MetadataCopy]
-    differences: Sequence[MetadataDifference]
+def rows(copies: Sequence[MetadataCopy], differences: Sequence[MetadataDifference]) -> RowSet:
+    """Return a row per copy, one per difference from the first one, and a summary. CSV has the differences."""
+    return RowSet.of(_DIFFERENCE.columns, _rows(copies, differences))
 
 
-def rows(found: ComparedCopies) -> RowSet:
-    """Return a row per copy, one per difference, and a summary. CSV has the differences."""
-    return RowSet.of(_DIFFERENCE.columns, _rows(found))
-
-
-def _rows(found: ComparedCopies) -> Iterator[Row]:
-    yield from _COPY.rows(found.copies)
-    yield from _DIFFERENCE.rows(found.differences)
-    last, whole = newest(found.copies), newest(found.copies, whole=True)
-    counts = Counter(one.entity for one in found.differences)
+def _rows(copies: Sequence[MetadataCopy], differences: Sequence[MetadataDifference]) -> Iterator[Row]:
+    yield from _COPY.rows(copies)
+    yield from _DIFFERENCE.rows(differences)
+    last, whole = newest(copies), newest(copies, whole=True)
+    counts = Counter(one.entity for one in differences)
     paths = {"newest": last.path if last else "", "newest_whole": whole.path if whole else None}
     yield _SUMMARY.maker()({**paths, "differences": dict(sorted(counts.items()))})
 
 
-def write_table(found: ComparedCopies, out: TextIO, *, detail: int = 0) -> None:
+def write_table(
+    copies: Sequence[MetadataCopy], differences: Sequence[MetadataDifference], out: TextIO, *, detail: int = 0
+) -> None:
     """Write the copies, the differences (of many, equal changes as one row unless ``detail`` is 1), and the answer."""
-    print_cells(out, _COPY_COLUMNS, cell_rows(_COPY_COLUMNS, found.copies, lambda one: "" if one.whole else "red"))
-    for copy in found.copies[1:] if detail >= 0 else ():
-        listed = [one for one in found.differences if one.path == copy.path]
+    print_cells(out, _COPY_COLUMNS, cell_rows(_COPY_COLUMNS, copies, lambda one: "" if one.whole else "red"))
+    for copy in copies[1:] if detail >= 0 else ():
+        listed = [one for one in differences if one.path == copy.path]
         groups = fold(listed, lambda one: (one.entity, one.change, one.fields), whole=detail > 0)
         if groups:
-            title = f"a: {found.copies[0].path}, b: {copy.path}"
+            title = f"a: {copies[0].path}, b: {copy.path}"
             print_cells(out, COLUMNS, [(_folded_cells(group), "") for group in groups], title=title)
-    print_text(out, answer(found))
+    print_text(out, answer(copies, differences))
 
 
 def _folded_cells(group: Sequence[MetadataDifference]) -> list[str]:
@@ -84,17 +79,17 @@ def _folded_cells(group: Sequence[MetadataDifference]) -> list[str]:
     return cells
 
 
-def answer(found: ComparedCopies) -> str:
+def answer(copies: Sequence[MetadataCopy], differences: Sequence[MetadataDifference]) -> str:
     """Return which copy is newest and whole, and how many items are not alike."""
-    last, whole = newest(found.copies), newest(found.copies, whole=True)
+    last, whole = newest(copies), newest(copies, whole=True)
     assert last is not None
-    equal = [one for one in found.copies if one.rank == last.rank and one.whole == last.whole]
-    counts = Counter(one.entity for one in found.differences)
+    equal = [one for one in copies if one.rank == last.rank and one.whole == last.whole]
+    counts = Counter(one.entity for one in differences)
     listed = ", ".join(f"{count:,} {entity}" for entity, count in counts.most_common())
     differ = f"not alike: {listed}" if counts else "all say the same"
     if whole is None:
         return f"no copy is whole, the newest is {last.path}; {differ}"
-    if len(equal) == len(found.copies):
+    if len(equal) == len(copies):
         return f"{len(equal)} copies are equally new and whole; {differ}"
     if whole is last:
         return f"newest and whole: {last.path}; {differ}"

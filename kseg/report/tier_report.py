@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import TextIO
 
@@ -16,15 +15,6 @@ from kseg.report.tables import TableColumn, cell_rows, print_cells, print_text
 from kseg.report.wording import common_text, fold, names_text
 from kseg.schema import Column, RowKind
 from kseg.text import count_of
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """Partitions and the folder in which they are."""
-
-    partitions: Sequence[FetchedPartition]
-    target: str
-
 
 _FETCHED = RowKind("tier", "Fetched partitions", "`kseg tier fetch`").of(
     "fetched",
@@ -74,10 +64,8 @@ _SUMMARY = RowKind("tier", "Summary of tiered storage", "the last row of `kseg t
 ROW_KINDS = (_FETCHED, _PROBLEM, _SUMMARY)
 
 
-def fetched_rows(found: Fetched) -> RowSet:
-    return RowSet.made(
-        _FETCHED.columns, ({"one": one, "folder": target_of(one, found.target)} for one in found.partitions)
-    )
+def fetched_rows(found: Sequence[FetchedPartition], target: str) -> RowSet:
+    return RowSet.made(_FETCHED.columns, ({"one": one, "folder": target_of(one, target)} for one in found))
 
 
 def check_rows(found: TierCheck) -> RowSet:
@@ -135,14 +123,14 @@ PROBLEM_COLUMNS = (
 )
 
 
-def write_fetched(found: Fetched, out: TextIO, *, detail: int = 0) -> None:
+def write_fetched(found: Sequence[FetchedPartition], target: str, out: TextIO, *, detail: int = 0) -> None:
     """Write a line per partition, of many equal ones together, and the sums."""
     if detail >= 0:
-        groups = fold(found.partitions, lambda one: (bool(one.holes), bool(one.left_out)), whole=detail > 0)
+        groups = fold(found, lambda one: (bool(one.holes), bool(one.left_out)), whole=detail > 0)
         print_cells(out, FETCHED_COLUMNS, cell_rows(FETCHED_COLUMNS, groups))
-    segments = count_of(sum(len(one.pieces) for one in found.partitions), "segment")
-    size = count_of(sum(one.size for one in found.partitions), "byte")
-    print_text(out, f"written to {found.target}: {count_of(len(found.partitions), 'partition')}, {segments}, {size}")
+    segments = count_of(sum(len(one.pieces) for one in found), "segment")
+    size = count_of(sum(one.size for one in found), "byte")
+    print_text(out, f"written to {target}: {count_of(len(found), 'partition')}, {segments}, {size}")
 
 
 def write_check(found: TierCheck, out: TextIO, *, detail: int = 0) -> None:
