@@ -169,7 +169,7 @@ COMPILED_MODULES = (
     "kseg.format.sidefiles.max_timestamp",
     "kseg.format.log_loader.recovered_rows",
     "kseg.format.writer.rewritten_rows",
-    "kseg.format.writer.conversion_kinds",
+    "kseg.format.writer.rewritten_rows",
     "kseg.commands.stats.counting",
     "kseg.report.arrow_gather",
     "kseg.commands.dump.line_writer",

@@ -21,7 +21,7 @@ from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.framing import batch_crc
 from kseg.format.record.layout import CODEC_MASK, LOG_APPEND_TIME
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.writer import conversion_kinds
+from kseg.format.writer import rewritten_rows
 from kseg.format.writer.batch_runs import BatchRun, payload_of, runs_of
 from kseg.format.writer.records_builder import BatchPacker, OutputBuffer, wrap
 
@@ -163,21 +163,21 @@ class Transcoder:
         for run in runs_of(chunk, self._target, copies=not self._must_repack):
             counts = [0] * 8
             if self._is_unchanged(run):
-                run = run._replace(kind=conversion_kinds.COPY)
+                run = run._replace(kind=rewritten_rows.COPY)
             if chunk.resumed:  # a batch is copied or dropped with its first part
-                if run.kind in (conversion_kinds.PACKED, conversion_kinds.PLAIN):
+                if run.kind in (rewritten_rows.PACKED, rewritten_rows.PLAIN):
                     self._convert(run)
                 continue
-            largest = conversion_kinds.count_codecs(chunk.batches, run.row, run.stop, counts)
+            largest = rewritten_rows.count_codecs(chunk.batches, run.row, run.stop, counts)
             self._tally.entries_before += run.stop - run.row
             self._tally.largest_before = max(self._tally.largest_before, largest)
-            if run.kind == conversion_kinds.SKIP:
+            if run.kind == rewritten_rows.SKIP:
                 self._skip(run)
                 continue
             _add(self._tally.codecs_before, counts)
-            if run.kind == conversion_kinds.LEFT_OUT:
+            if run.kind == rewritten_rows.LEFT_OUT:
                 self._leave_out(run)
-            elif run.kind != conversion_kinds.COPY:
+            elif run.kind != rewritten_rows.COPY:
                 self._check_version(run)
                 self._convert(run)
             elif self._codec is None or self._must_repack:
@@ -194,16 +194,16 @@ class Transcoder:
         """Return whether messages already have the version and the codec of the target."""
         return (
             self._must_repack
-            and run.kind in (conversion_kinds.PLAIN, conversion_kinds.PACKED)
+            and run.kind in (rewritten_rows.PLAIN, rewritten_rows.PACKED)
             and run.magic == self._target
             and run.chunk.batches.attributes[run.row] & CODEC_MASK == self._codec
         )
 
     def _convert(self, run: BatchRun) -> None:
         codec = run.chunk.batches.attributes[run.row] & CODEC_MASK if self._codec is None else self._codec
-        if run.kind == conversion_kinds.PACKED and run.magic < 2 and not run.chunk.resumed:
+        if run.kind == rewritten_rows.PACKED and run.magic < 2 and not run.chunk.resumed:
             self._count_wrapper_keys(run)
-        if run.kind == conversion_kinds.DROP:
+        if run.kind == rewritten_rows.DROP:
             for row in range(run.row, run.stop):
                 self._count_losses(run.chunk.batches, row)
         elif self._target >= 2:
@@ -308,7 +308,7 @@ class Transcoder:
         records, batches = run.chunk.records, run.chunk.batches
         data = payload_of(run.chunk, run.row)
         append_time = batches.attributes[run.row] & LOG_APPEND_TIME if run.magic else 0
-        if run.kind == conversion_kinds.PACKED:
+        if run.kind == rewritten_rows.PACKED:
             self._packer.add_entry(data, records, run.i, run.end, codec, append_time)
         elif self._plan.rebatch or codec:
             self._packer.add_messages(data, records, run.i, run.end, batches, codec)
@@ -321,7 +321,7 @@ class Transcoder:
             self._count(run.end - run.i, codec, largest)
 
     def _to_messages(self, run: BatchRun, codec: int) -> None:
-        if run.magic < 2 and run.kind == conversion_kinds.PLAIN:
+        if run.magic < 2 and run.kind == rewritten_rows.PLAIN:
             step = 1 if codec else max(run.end - run.i, 1)  # each message of a codec is a wrapper of its own
             for i in range(run.i, run.end, step):
                 self._message_set(run, run.row + i - run.i, i, i + step, codec)
@@ -344,7 +344,7 @@ class Transcoder:
         chunk, target = run.chunk, self._target
         records, batches = chunk.records, chunk.batches
         if not target:
-            timed = conversion_kinds.count_timed(records, first, stop)
+            timed = rewritten_rows.count_timed(records, first, stop)
             self._tally.count_loss("timestamps", timed, records.offset[first], records.offset[stop - 1])
         attributes = batches.attributes[row] & LOG_APPEND_TIME if batches.magic[row] and target else 0
         out = self._buffer.reserve(run.room)

@@ -27,7 +27,7 @@ from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles import registry
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import open_source
-from kseg.format.writer import conversion_kinds, rewritten_rows
+from kseg.format.writer import rewritten_rows
 from kseg.format.writer.offset_order import IN_ORDER, MisplacedBatch, OffsetOrder
 from kseg.results import Settings
 
@@ -223,7 +223,7 @@ class BatchRun(NamedTuple):
     @property
     def room(self) -> int:
         """Return the largest number of bytes of the records in any version."""
-        size = len(self.chunk.payload(self.row)) if self.kind == conversion_kinds.PACKED else self.stored_size
+        size = len(self.chunk.payload(self.row)) if self.kind == rewritten_rows.PACKED else self.stored_size
         return size + (self.end - self.i + 1) * encoder.ROOM_PER_RECORD
 
     @property
@@ -241,14 +241,14 @@ class BatchRun(NamedTuple):
 
 
 def runs_of(chunk: Chunk, target: int, *, copies: bool) -> Iterator[BatchRun]:
-    """Yield the batches of the chunk in runs of one kind; see ``conversion_kinds.classify``."""
+    """Yield the batches of the chunk in runs of one kind; see ``rewritten_rows.classify``."""
     batches = chunk.batches
     row = chunk.first
     while row < chunk.stop:
-        kind, stop = conversion_kinds.classify_run(batches, row, chunk.stop, target, copies)
+        kind, stop = rewritten_rows.classify_run(batches, row, chunk.stop, target, copies)
         # A batch that was not decoded has no records, and these columns are not set.
         i = end = 0
-        if kind not in (conversion_kinds.SKIP, conversion_kinds.LEFT_OUT):
+        if kind not in (rewritten_rows.SKIP, rewritten_rows.LEFT_OUT):
             i = batches.first_record[row]
             end = batches.first_record[stop - 1] + batches.record_total[stop - 1]
         yield BatchRun(chunk, kind, row, stop, i, end)
@@ -342,7 +342,7 @@ class _Records:
         for chunk in chunks:
             self.records, self.batches = chunk.records, chunk.batches
             for run in runs_of(chunk, target, copies=False):
-                if run.kind in (conversion_kinds.PLAIN, conversion_kinds.PACKED) and run.end > run.i:
+                if run.kind in (rewritten_rows.PLAIN, rewritten_rows.PACKED) and run.end > run.i:
                     self.data = payload_of(chunk, run.row)
                     self.at, self.end = run.i, run.end
                     yield True
