@@ -18,7 +18,7 @@ from kseg.commands.repair.repair_losses import (
     no_batch,
     reached,
 )
-from kseg.format.checks import repeated_keys
+from kseg.format.checks import compaction_evidence
 from kseg.format.checks.compaction_evidence import COMPACTED_TOPICS, CompactionEvidence, orphan_within
 from kseg.format.checks.offset_checks import gap_finding
 from kseg.format.sidefiles.named_ends import checkpointed
@@ -66,7 +66,7 @@ class PartitionGaps:
         self._orphans = sorted(name for name in partition.names if is_index(name) and name[:20] not in logs)
         self._gaps: list[_Gap] = []
         paths = [str(partition.path / name) for name in sorted(partition.logs) if is_log(name)]
-        self._evidence.apart = cache(lambda: repeated_keys.gaps_are_apart(paths))
+        self._evidence.apart = cache(lambda: compaction_evidence.gaps_are_apart(paths))
 
     def add_segment(self, segment: SegmentRepair, base: int) -> None:
         """Add the gaps at the start of a segment and between its batches, and what it shows of compaction."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kseg.commands.validate.segment_facts import EpochRun, SegmentFacts
 from kseg.findings import Finding, Report
-from kseg.format.checks import repeated_keys
+from kseg.format.checks import compaction_evidence
 from kseg.format.checks.compaction_evidence import CompactionEvidence, orphan_within
 from kseg.format.checks.offset_checks import gap_finding
 from kseg.format.record.offset_evidence import LIMIT, BoundedMap
@@ -198,7 +198,7 @@ class MissingOffsets:
     def are_apart(self) -> bool:
         """Return whether keys are repeated between the gaps of the segments. It reads the segments again."""
         spans = self._state.spans
-        return len(spans) < MAX_SPANS and repeated_keys.gaps_are_apart(
+        return len(spans) < MAX_SPANS and compaction_evidence.gaps_are_apart(
             path_in(self._state.folder, name) for _, _, name in sorted(spans)
         )
 
