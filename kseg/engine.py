@@ -166,7 +166,7 @@ COMPILED_MODULES = (
     "kseg.format.internal_topics.decode",
     "kseg.format.record.encoder",
     "kseg.format.record.equality",
-    "kseg.format.sidefiles.max_timestamp",
+    "kseg.format.sidefiles.index_columns",
     "kseg.format.log_loader.recovered_rows",
     "kseg.format.writer.rewritten_rows",
     "kseg.format.writer.rewritten_rows",

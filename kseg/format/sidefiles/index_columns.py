@@ -1,4 +1,4 @@
-"""The loops over offset and time indexes: convert runs of entries to columns, and find entries that are out of order.
+"""The loops of offset and time indexes: entries as columns, those out of order, and the batches that get an entry.
 
 An index has an entry per 4 KiB of log. As objects, one by one, they took a fifth of a validation's time.
 """
@@ -9,7 +9,8 @@ import sys
 from array import array
 from typing import Any
 
-from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY
+from kseg.format.record.columns import BatchColumns
+from kseg.format.record.layout import NO_TIMESTAMP
 
 _LITTLE = sys.byteorder == "little"
 
@@ -19,15 +20,17 @@ Columns = tuple["array[int]", "array[int]"]
 
 def offset_columns(block: memoryview, base_offset: int) -> Columns:
     """Return the offsets and log positions of complete ``.index`` entries. ``base_offset`` is the segment's."""
-    offsets, positions = _columns(len(block) // OFFSET_ENTRY.size)
-    split_offsets(_words(block), base_offset, offsets, positions)
+    words = _words(block)
+    offsets, positions = _columns(len(words) // 2)
+    split_offsets(words, base_offset, offsets, positions)
     return offsets, positions
 
 
 def time_columns(block: memoryview, base_offset: int) -> Columns:
     """Return the timestamps (epoch ms) and offsets of complete ``.timeindex`` entries, as ``offset_columns``."""
-    timestamps, offsets = _columns(len(block) // TIME_ENTRY.size)
-    split_times(_words(block), base_offset, timestamps, offsets)
+    words = _words(block)
+    timestamps, offsets = _columns(len(words) // 3)
+    split_times(words, base_offset, timestamps, offsets)
     return timestamps, offsets
 
 
@@ -87,3 +90,27 @@ class Order:
                 break
             row += 1
         return row
+
+
+class MaxTimestamp:
+    """The largest timestamp so far, in epoch milliseconds, and the last offset of the batch that has it.
+
+    Kafka: ``LogSegment.maxTimestampAndOffsetSoFar``.
+    """
+
+    def __init__(self) -> None:
+        self.timestamp = NO_TIMESTAMP
+        self.offset = -1
+
+
+def next_index_entry(batches: BatchColumns, row: int, stop: int, position: int, peak: MaxTimestamp) -> int:
+    """Return the first of rows ``row`` to ``stop`` that begins after ``position``, or ``stop``; update ``peak``."""
+    largest = peak.timestamp
+    while row < stop:
+        if batches.max_timestamp[row] > largest:
+            largest = peak.timestamp = batches.max_timestamp[row]
+            peak.offset = batches.last_offset[row]
+        if batches.position[row] > position:
+            return row
+        row += 1
+    return stop

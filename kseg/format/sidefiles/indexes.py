@@ -28,7 +28,7 @@ from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT32_MAX, NO_TIMESTAMP
 from kseg.format.segment.segment_reader import batch_at
 from kseg.format.segment.transaction_events import Event
-from kseg.format.sidefiles.max_timestamp import MaxTimestamp, next_index_entry
+from kseg.format.sidefiles.index_columns import MaxTimestamp, next_index_entry
 from kseg.format.sidefiles.producer_snapshot import read_snapshot
 from kseg.format.sidefiles.side_file_reading import fixed_runs, read_small_file
 from kseg.format.storage.segment_files import is_newest
