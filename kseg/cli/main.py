@@ -24,7 +24,7 @@ from kseg.cli import option_rules
 from kseg.cli.messages import FAILED, INPUTS, check_stdout, fail, note, note_after, redirect_to_null, show_error
 from kseg.engine import how_to_compile, imported, lazy, missing_library
 from kseg.errors import KsegError
-from kseg.format.sidefiles import named_ends
+from kseg.format.sidefiles import log_end
 from kseg.format.storage import interrupts
 from kseg.format.storage.file_access import file_access
 
@@ -234,8 +234,8 @@ class Commands(click.Group):
         if ctx.invoked_subcommand not in _READERS or (code and (ctx.invoked_subcommand, code) != ("grep", 1)):
             return code
         for path in dict.fromkeys(ctx.meta.get(INPUTS, ())):
-            for log in named_ends.unknown_segments(path):
-                code = fail(f"{log}: {named_ends.ALL_ZEROS}: its content is unknown")
+            for log in log_end.unknown_segments(path):
+                code = fail(f"{log}: {log_end.ALL_ZEROS}: its content is unknown")
         return code
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **kwargs: Any) -> Any:

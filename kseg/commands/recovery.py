@@ -28,8 +28,8 @@ from kseg.format.log_loader.plan import (
 )
 from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
 from kseg.format.sidefiles.checkpoints import checkpoint_offset
+from kseg.format.sidefiles.log_end import ALL_ZEROS, lost_log
 from kseg.format.sidefiles.metadata_files import MetaProperties
-from kseg.format.sidefiles.named_ends import ALL_ZEROS, lost_log
 from kseg.format.sidefiles.registry import recognise
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import (

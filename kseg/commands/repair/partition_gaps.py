@@ -21,7 +21,7 @@ from kseg.commands.repair.repair_losses import (
 from kseg.format.checks import compaction_evidence
 from kseg.format.checks.compaction_evidence import COMPACTED_TOPICS, CompactionEvidence, orphan_within
 from kseg.format.checks.offset_checks import gap_finding
-from kseg.format.sidefiles.named_ends import checkpointed
+from kseg.format.sidefiles.log_end import checkpointed
 from kseg.format.storage.naming import CLEANER_OFFSETS, LOG_STARTS, base_offset_of, is_index, is_log
 from kseg.format.storage.source import local_size, topic_partition
 from kseg.format.writer.output_guards import PartitionFolder

@@ -24,8 +24,7 @@ from kseg.commands.repair.repaired_partition import PartitionRepair
 from kseg.commands.repair.repaired_segment import RepairPlan, repair_segment
 from kseg.errors import NotASegmentError, UsageError
 from kseg.findings import do_nothing
-from kseg.format.sidefiles.log_end import indexed_end
-from kseg.format.sidefiles.named_ends import ALL_ZEROS, is_all_zeros
+from kseg.format.sidefiles.log_end import ALL_ZEROS, indexed_end, is_all_zeros
 from kseg.format.sidefiles.registry import check_not_side_file
 from kseg.format.storage import remote_outputs
 from kseg.format.storage.atomic_write import check_absent, whole_files

@@ -30,8 +30,7 @@ from kseg.format.record.columns import CRC_GOOD
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import stored_leader_epochs
 from kseg.format.sidefiles.indexes import AbortedTransactions
-from kseg.format.sidefiles.log_end import indexed_end
-from kseg.format.sidefiles.named_ends import ALL_ZEROS, is_all_zeros
+from kseg.format.sidefiles.log_end import ALL_ZEROS, indexed_end, is_all_zeros
 from kseg.format.sidefiles.registry import COPY, REBUILD, handling_of
 from kseg.format.storage.atomic_write import NewFile, check_absent, whole_folder, writing
 from kseg.format.storage.file_access import Progress

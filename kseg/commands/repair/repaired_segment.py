@@ -27,7 +27,7 @@ from kseg.format.segment.segment_reader import Window
 from kseg.format.segment.transaction_events import Event, chunk_events, transaction_events
 from kseg.format.sidefiles.checkpoints import known_leader_epochs
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES, AbortedTransactions, IndexBuilder
-from kseg.format.sidefiles.named_ends import named_ends
+from kseg.format.sidefiles.log_end import named_ends
 from kseg.format.storage.atomic_write import NewFile, writing
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import UNPLACED, base_offset_of

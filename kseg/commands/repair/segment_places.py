@@ -17,7 +17,7 @@ from kseg.errors import NotASegmentError
 from kseg.format.record.layout import INT32_MAX, SUM_LIMIT
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles.checkpoints import known_leader_epochs
-from kseg.format.sidefiles.named_ends import named_ends
+from kseg.format.sidefiles.log_end import named_ends
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source, open_source
 from kseg.format.writer.foreign_batches import AdjacentBatches
