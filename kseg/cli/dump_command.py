@@ -14,9 +14,9 @@ from kseg.cli.messages import FAILED, note, note_output
 from kseg.cli.outcome import DumpOutcome, FindingNotes
 from kseg.cli.record_options import RecordOptions, files_of, transaction_logs
 from kseg.cli.typed_command import SparkOptions, command
-from kseg.commands.dump import dump_ranges, follow, last_rows
+from kseg.commands.dump import dump_ranges, follow
 from kseg.commands.dump.dump_items import Item, at_position, first_rows
-from kseg.commands.dump.dumped_rows import DumpRequest, dump_side_file
+from kseg.commands.dump.dumped_rows import DumpRequest, dump_side_file, last_rows, without_first
 from kseg.errors import UsageError
 from kseg.extras.serialization import record_decoder
 from kseg.format.checks.run_checks import side_file_of
@@ -196,7 +196,7 @@ class _Dump:
 
     def _last(self) -> Iterator[Item]:
         most = self.asked.last or 0
-        for last in last_rows.last_rows(self.files, most, self.request.keep, self.request.counted_items):
+        for last in last_rows(self.files, most, self.request.keep, self.request.counted_items):
             yield from last.of(self._show(last.file.path, last.start, last.end))
 
     def _write_rows(self, rows: Iterable[Item], out: TextIO, view: View) -> None:
@@ -243,14 +243,14 @@ class _Dump:
 
     def _begin_with_last(self, follower: follow.Follower, most: int) -> None:
         started: set[str] = set()
-        for last in last_rows.last_rows(self.files, most, self.request.keep, self.request.counted_items):
+        for last in last_rows(self.files, most, self.request.keep, self.request.counted_items):
             if (folder := os.path.dirname(last.file.path)) not in started:
                 started.add(folder)
                 follower.begin_at(last.file.path, last.start)
                 self.skipped[last.file.path] = last.skipped
 
     def _show_rest(self, path: str, start: int, end: int) -> Iterator[Item]:
-        return last_rows.without_first(self._show(path, start, end), self.skipped.pop(path, 0))
+        return without_first(self._show(path, start, end), self.skipped.pop(path, 0))
 
 
 def _check_side_files(asked: DumpOptions, files: list[SegmentFile], beside: dict[str, Recognised]) -> None:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kseg.cli.messages import note_after
 from kseg.cli.outcome import DumpOutcome
-from kseg.commands.dump import last_rows
 from kseg.commands.dump.dump_items import Item, RecordsItem
-from kseg.commands.dump.dumped_rows import byte_range
+from kseg.commands.dump.dumped_rows import byte_range, last_rows
 from kseg.commands.dump.neighbours import first_found
 from kseg.commands.grep.matches import RecordGrep
 from kseg.commands.grep.text_patterns import MatchClock, limited
@@ -160,7 +159,7 @@ class GrepRun:
         def counted(file: SegmentFile, start: int, end: int | None) -> Iterator[Item]:
             return self._part(file, start, end, self.request.search_in(file, self.clock), do_nothing)
 
-        for last in last_rows.last_rows(files, most, self.request.dump.keep, counted):
+        for last in last_rows(files, most, self.request.dump.keep, counted):
             search, report = self.request.search_in(last.file, self.clock), self.outcome.begin(last.file)
             found = self._part(last.file, last.start, last.end, search, report)
             for item in self.outcome.attempt(last.of(found), last.file):

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from kseg.commands.dump.dump_items import BatchItem, Item, RecordsItem
-from kseg.commands.dump.dumped_rows import DumpRequest
-from kseg.commands.dump.last_rows import FIRST_REACH, GROWTH, LastRows, last_rows
+from kseg.commands.dump.dumped_rows import FIRST_REACH, GROWTH, DumpRequest, LastRows, last_rows
 from kseg.findings import do_nothing
 from kseg.format.segment.row_filter import KeyIsOneOf, RowFilter
 from kseg.format.storage.segment_files import SegmentFile
@@ -121,8 +120,8 @@ def test_without_a_usable_index_the_rows_are_the_same(large: SegmentFile, tmp_pa
 @chunks
 def test_damage_near_the_end(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All kinds of damage in all versions, with an index whose entries the log may no longer agree with."""
-    monkeypatch.setattr("kseg.commands.dump.last_rows.FIRST_REACH", 700)
-    monkeypatch.setattr("kseg.commands.dump.last_rows.GROWTH", 3)
+    monkeypatch.setattr("kseg.commands.dump.dumped_rows.FIRST_REACH", 700)
+    monkeypatch.setattr("kseg.commands.dump.dumped_rows.GROWTH", 3)
     for seed in seeds(chunk, 80):
         file = SegmentFile(str(written(tmp_path / str(seed), damaged(seed))))
         for deep in (False, True):
