@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class KsegError(Exception):
     """The base of all errors. ``str(error)`` is one readable line; the command line ends with exit code 2."""
@@ -25,3 +27,12 @@ class LimitError(KsegError):
 
 class UsageError(KsegError):
     """Arguments that contradict each other or name what does not exist."""
+
+
+#: Called with the error of a file that cannot be read. If it returns, what needs the file is unknown.
+ReportUnread = Callable[[KsegError], object]
+
+
+def raise_unread(error: KsegError) -> None:
+    """Raise the error: the result would depend on what is unknown."""
+    raise error

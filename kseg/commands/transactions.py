@@ -17,7 +17,7 @@ from functools import partial
 from itertools import groupby
 from types import MappingProxyType
 
-from kseg.errors import KsegError, LimitError, UnreadableError
+from kseg.errors import KsegError, LimitError, ReportUnread, UnreadableError
 from kseg.findings import Finding
 from kseg.format.checks.claimed_offsets import ClaimedOffsets
 from kseg.format.record.columns import CRC_BAD, BatchColumns
@@ -28,7 +28,6 @@ from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import log_events
 from kseg.format.sidefiles.checkpoints import checkpoint_offset
 from kseg.format.sidefiles.last_stable_offset import (
-    ReportUnread,
     are_compacted,
     first_offsets,
     open_after_end,

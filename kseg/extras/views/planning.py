@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from kseg.commands.dump.dumped_rows import byte_range
-from kseg.errors import UnreadableError, UsageError
+from kseg.errors import ReportUnread, UnreadableError, UsageError, raise_unread
 from kseg.extras.serialization import record_decoder, schema_sources
 from kseg.extras.views.planned_transactions import PlannedTransactions, transactions_of_log
 from kseg.extras.views.view_table import ALL, BATCHES, FILE, FOLDER, VIEWS
@@ -22,7 +22,7 @@ from kseg.format.record.layout import INT64_MAX, READ_COMMITTED, READ_UNCOMMITTE
 from kseg.format.segment.framed_files import framed_files
 from kseg.format.segment.row_filter import BatchTransactions, RowFilter
 from kseg.format.sidefiles import index_reader
-from kseg.format.sidefiles.last_stable_offset import ReportUnread, open_at, raise_unread, stable_offset
+from kseg.format.sidefiles.last_stable_offset import open_at, stable_offset
 from kseg.format.storage import local_files, remote_files
 from kseg.format.storage.naming import base_offset_of, is_snapshot, is_url
 from kseg.format.storage.segment_files import (

@@ -8,10 +8,10 @@ has left them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from kseg.errors import KsegError, NotASegmentError, UnreadableError, VanishedError
+from kseg.errors import NotASegmentError, ReportUnread, UnreadableError, VanishedError, raise_unread
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import DELETE_HORIZON
 from kseg.format.record.offset_evidence import SEVERAL
@@ -24,14 +24,6 @@ from kseg.format.storage.local_files import names_in, read_file
 from kseg.format.storage.naming import CLEANER_OFFSETS, base_offset_of, producer_snapshot_offset
 from kseg.format.storage.segment_files import path_in
 from kseg.format.storage.source import open_source
-
-#: Called with the error of a file that cannot be read. If it returns, what needs the file is unknown.
-ReportUnread = Callable[[KsegError], object]
-
-
-def raise_unread(error: KsegError) -> None:
-    """Raise the error: the result would depend on what is unknown."""
-    raise error
 
 
 def stable_offset(paths: Sequence[str], unread: ReportUnread = raise_unread) -> int | None:

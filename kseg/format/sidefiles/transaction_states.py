@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 
-from kseg.errors import KsegError, NotASegmentError, UnreadableError, VanishedError
+from kseg.errors import KsegError, NotASegmentError, ReportUnread, UnreadableError, VanishedError, raise_unread
 from kseg.format.internal_topics.decode import TRANSACTION_STATE
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import (
@@ -31,19 +31,10 @@ from kseg.format.record.layout import (
     TRANSACTIONAL,
     UNKNOWN,
 )
+from kseg.format.segment import segment_chunks, transaction_events
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.segment.segment_reader import SegmentReader, Window
-from kseg.format.segment.transaction_events import transaction_events
-from kseg.format.sidefiles.checkpoints import checkpoint_offset
-from kseg.format.sidefiles.last_stable_offset import (
-    ReportUnread,
-    are_compacted,
-    open_after_end,
-    raise_unread,
-    snapshot_offsets,
-    stable_offset,
-)
+from kseg.format.sidefiles import checkpoints, last_stable_offset
 from kseg.format.storage.local_files import entries, names_in
 from kseg.format.storage.naming import LOG_STARTS, base_offset_of, is_snapshot, partition_of
 from kseg.format.storage.segment_files import path_in, segments_in
@@ -77,7 +68,7 @@ class TransactionLogs:
         for folder, path in {_folder_of(path): path for path in paths}.items():
             offsets[folder] = 0  # if it is unknown, no record is certain
             with logs.kept():
-                offsets[folder] = stable_offset(paths_of_log(path), logs.unread)
+                offsets[folder] = last_stable_offset.stable_offset(paths_of_log(path), logs.unread)
         return logs
 
     def of(self, path: str, *, listed: bool = False) -> SegmentTransactions:
@@ -190,7 +181,7 @@ class TransactionLog:
     @cached_property
     def log_start(self) -> int:
         """The log start offset of the log directory's checkpoint, 0 without one. Raises UnreadableError."""
-        return 0 if self._path == STDIN else checkpoint_offset(self.folder, LOG_STARTS) or 0
+        return 0 if self._path == STDIN else checkpoints.checkpoint_offset(self.folder, LOG_STARTS) or 0
 
     def has(self, path: str) -> bool:
         """Return whether the segment belongs to the log, as far as the log was needed."""
@@ -224,7 +215,7 @@ class TransactionLog:
         """Note that all segments are read."""
         self._ended = True
         try:
-            self._later = open_after_end(self.folder, self._next_offset or 0, self._snapshots)
+            self._later = last_stable_offset.open_after_end(self.folder, self._next_offset or 0, self._snapshots)
         except UnreadableError as error:
             self._lost = True
             self._unread(error)
@@ -246,7 +237,7 @@ class TransactionLog:
         self._after_gap = -1
         self._begin = self._end = place
         self._next_offset = self._later = None
-        self._snapshots = snapshot_offsets(self.folder)
+        self._snapshots = last_stable_offset.snapshot_offsets(self.folder)
         self._markers = self._read(place)
 
     def _is_lost(self, place: int, end: int) -> bool:
@@ -302,7 +293,7 @@ class TransactionLog:
         if self._lost:
             self._losses.append(first + batches.position[0])
             self._lost = False
-        for row, _, marker in transaction_events(window, opener, with_data=False):
+        for row, _, marker in transaction_events.transaction_events(window, opener, with_data=False):
             if marker is not None:
                 place = 2 * (first + batches.position[row]) + (marker.type == "ABORT")
                 self._of_producer.setdefault(batches.producer_id[row], array("q")).append(place)
@@ -315,7 +306,7 @@ class TransactionLog:
             return False
         self._after_gap = number << _SEGMENT_BITS
         # What is lost before can be the gap: its segment, which may be unreadable, is not read again.
-        return self._lost or not are_compacted(self.folder, self._paths[number - 1 : number + 1])
+        return self._lost or not last_stable_offset.are_compacted(self.folder, self._paths[number - 1 : number + 1])
 
 
 def paths_of_log(path: str) -> list[str]:
@@ -377,7 +368,7 @@ class TransactionalIds:
 def _ids_in(path: str) -> Iterator[tuple[int, str]]:
     """Yield the producer ids of a segment of ``__transaction_state``, each with its transactional id."""
     with suppress(VanishedError, NotASegmentError):
-        for chunk in chunks_of(open_source(path, listed=True)):
+        for chunk in segment_chunks.chunks_of(open_source(path, listed=True)):
             for i in range(chunk.records.count):
                 if found := _producer_of(*chunk.key_and_value(i)):
                     yield found
