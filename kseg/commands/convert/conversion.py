@@ -22,11 +22,9 @@ from kseg.commands.convert.converted_segment import Report
 from kseg.commands.convert.transcode import Conversion, WrongVersionError
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Finding, Severity, Verdict, do_nothing
-from kseg.format.log_loader.loaded_files import RefusedError
-from kseg.format.sidefiles.checkpoints import LeaderEpoch, stored_leader_epochs
-from kseg.format.sidefiles.index_walks import walk_txn_index
+from kseg.format.log_loader import loaded_files
+from kseg.format.sidefiles import checkpoints, index_walks, registry
 from kseg.format.sidefiles.indexes import MAX_OPEN, AbortedTransactions, AbortedTxn
-from kseg.format.sidefiles.registry import COPY, LEAVE_OUT, REBUILD, check_not_side_file, handling_of
 from kseg.format.storage import remote_outputs
 from kseg.format.storage.atomic_write import check_absent, whole_files, whole_folder
 from kseg.format.storage.file_access import Progress
@@ -99,7 +97,7 @@ def _stored(index: Path) -> Iterator[AbortedTxn]:
     """Yield the entries of the source's index, right or wrong; none if it does not exist."""
     if index.is_file():
         with open_source(str(index)) as source:
-            for _, txn in walk_txn_index(source, 0):
+            for _, txn in index_walks.walk_txn_index(source, 0):
                 yield txn
 
 
@@ -184,7 +182,8 @@ def convert_by(work: ConvertSegments, source: str, target: str, plan: Conversion
     check_regular(source)
     check_dst(source, goal, target, force=plan.force)
     if not os.path.isdir(source):
-        check_not_side_file(source)
+        if base_offset_of(source) is None:
+            registry.check_not_side_file(source)
         return _convert_alone(work, source, goal, plan)
     folder = PartitionFolder(Path(source))
     result = ConvertResult()
@@ -236,12 +235,12 @@ class _ConvertRun:
         check_replaceable([partition], [target])
         check_earlier_result(target)
         handling = {name: _handling(name, plan) for name in partition.names}
-        kept = [name for name, what in handling.items() if what == COPY]
+        kept = [name for name, what in handling.items() if what == registry.COPY]
         with whole_folder(target, replace=plan.force, owned_as=partition.path) as folder:
             pairs = [(str(partition.path / name), folder / name) for name in partition.logs]
             segments = list(self.work(pairs))
             self._check_order(segments)
-            rebuilt = (name for name, what in handling.items() if what == REBUILD)
+            rebuilt = (name for name, what in handling.items() if what == registry.REBUILD)
             snapshots = [name for name in rebuilt if producer_snapshot_offset(name) is not None]
             damaged = {name for name in (*kept, *snapshots) if self._is_damaged(partition, name)}
             for name in kept:
@@ -255,7 +254,8 @@ class _ConvertRun:
         for segment, name in zip(segments, partition.logs, strict=True):
             segment.target = str(target / name)
         result.segments += segments
-        done = {name for name, what in handling.items() if what in (COPY, REBUILD)} - damaged | set(partition.logs)
+        written = (registry.COPY, registry.REBUILD)
+        done = {name for name, what in handling.items() if what in written} - damaged | set(partition.logs)
         left_out = [name for name in partition.names if name not in done]
         result.left_out += [str((partition.path / name).relative_to(self.root)) for name in left_out]
 
@@ -276,7 +276,7 @@ class _ConvertRun:
         valid = {offset: path for offset, path in valid.items() if offset <= first}
         try:
             return write_snapshots(folder, max(bases + ends), valid)
-        except RefusedError as error:
+        except loaded_files.RefusedError as error:
             raise DamagedError(f"{folder}: a broker cannot read the producers: {error.why}") from error
 
     def _is_damaged(self, partition: PartitionFolder, name: str) -> bool:
@@ -313,10 +313,10 @@ class _ConvertRun:
 
 def _handling(name: str, plan: ConversionPlan) -> str:
     """Return the handling of a file of a partition. Another cluster gives its topics other ids."""
-    what, cluster = handling_of(name)[plan.downwards], plan.another_cluster
+    what, cluster = registry.handling_of(name)[plan.downwards], plan.another_cluster
     of_producers = producer_snapshot_offset(name) is not None or name.endswith(".txnindex")
-    if cluster and (what == COPY or (of_producers and not cluster.keep_producers)):
-        return LEAVE_OUT
+    if cluster and (what == registry.COPY or (of_producers and not cluster.keep_producers)):
+        return registry.LEAVE_OUT
     return what
 
 
@@ -326,7 +326,7 @@ def _write_epochs(
     """Make the leader epochs of all segments ascend, and write a checkpoint that agrees with them."""
     if plan.another_cluster:
         first = base_offset_of(partition.logs[0]) or 0
-        written_side_files.write(folder, [LeaderEpoch(another_cluster.LEADER_EPOCH, first)])
+        written_side_files.write(folder, [checkpoints.LeaderEpoch(another_cluster.LEADER_EPOCH, first)])
         return
     epoch = 0
     for segment, name in zip(segments, partition.logs, strict=True):
@@ -341,6 +341,6 @@ def _write_epochs(
         copy_file(partition.path / LEADER_EPOCHS, folder / LEADER_EPOCHS)
         return
     runs = written_side_files.merged_runs(segment.leader_epochs for segment in segments)
-    known = stored_leader_epochs(partition.path) or []
+    known = checkpoints.stored_leader_epochs(partition.path) or []
     if entries := written_side_files.merged(known, runs, None):
         written_side_files.write(folder, entries)

@@ -19,8 +19,8 @@ from kseg.findings import RULES, SERVED, Finding, Severity, Verdict
 from kseg.format.checks.batch_checks import EPOCH_RULES, CheckState
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import INT32_MAX
+from kseg.format.segment import record_faults
 from kseg.format.segment.deep_reader import DeepIterator
-from kseg.format.segment.record_faults import CLAIMED_VALUE
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import has_transactions
@@ -187,7 +187,7 @@ def _is_converted(finding: Finding) -> bool:
     """Return whether a batch with this error is converted: a v0 or v1 message is written without its claimed codec."""
     if finding.rule in SERVED:
         return True
-    return finding.rule == "claimed-codec" and finding.facts["what"] == CLAIMED_VALUE
+    return finding.rule == "claimed-codec" and finding.facts["what"] == record_faults.CLAIMED_VALUE
 
 
 def _unreadable(source: str) -> Callable[[Finding], None]:

@@ -34,9 +34,8 @@ from kseg.format.storage.naming import UNPLACED, base_offset_of
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import Source, check_same, open_source, stamp_of
 from kseg.format.writer.batch_runs import ReadBackError
-from kseg.format.writer.foreign_batches import AdjacentBatches
 from kseg.format.writer.moved_batches import source_ranges
-from kseg.format.writer.offset_order import OffsetOrder, find_order
+from kseg.format.writer.offset_order import AdjacentBatches, OffsetOrder, find_order
 from kseg.format.writer.output_guards import DamagedError, index_paths, txn_index_path
 from kseg.format.writer.written_side_files import append_runs
 from kseg.results import Settings, Summary

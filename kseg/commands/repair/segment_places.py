@@ -20,9 +20,8 @@ from kseg.format.sidefiles.checkpoints import known_leader_epochs
 from kseg.format.sidefiles.log_end import named_ends
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source, open_source
-from kseg.format.writer.foreign_batches import AdjacentBatches
 from kseg.format.writer.increasing_offsets import LocatedBatch, batches_of
-from kseg.format.writer.offset_order import OffsetOrder, ceiling_of, find_order
+from kseg.format.writer.offset_order import AdjacentBatches, OffsetOrder, ceiling_of, find_order
 from kseg.format.writer.overlong_batches import NO_SEGMENT
 
 

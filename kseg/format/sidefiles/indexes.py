@@ -28,9 +28,8 @@ from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import INT32_MAX, NO_TIMESTAMP
 from kseg.format.segment.segment_reader import batch_at
 from kseg.format.segment.transaction_events import Event
+from kseg.format.sidefiles import producer_snapshot, side_file_reading
 from kseg.format.sidefiles.index_columns import MaxTimestamp, next_index_entry
-from kseg.format.sidefiles.producer_snapshot import read_snapshot
-from kseg.format.sidefiles.side_file_reading import fixed_runs, read_small_file
 from kseg.format.storage.segment_files import is_newest
 from kseg.format.storage.source import open_range, stored_size
 
@@ -151,7 +150,7 @@ class AbortedTransactions:
 
     def add_open(self, snapshot: bytes) -> None:
         """Start with the open transactions of a producer snapshot. A damaged snapshot is ignored."""
-        for producer in read_snapshot(snapshot) or ():
+        for producer in producer_snapshot.read_snapshot(snapshot) or ():
             if producer.current_txn_first_offset is not None:
                 self.begin(producer.producer_id, producer.current_txn_first_offset)
 
@@ -263,7 +262,7 @@ class StaleEntries:
         if not last:
             return False
         with open_range(self._index, last - size, last) as source:
-            entry = read_small_file(source, fail_on_read_error(self._index)) or b""
+            entry = side_file_reading.read_small_file(source, fail_on_read_error(self._index)) or b""
             if len(entry) == size and not any(entry):
                 return True
         # Without a free entry: a broker rounds one setting down to whole entries of both kinds.
@@ -277,7 +276,9 @@ class StaleEntries:
         first: list[tuple[int, ...]] = []
         last: deque[tuple[int, ...]] = deque(maxlen=_SAMPLE)
         with open_range(self._index, at, self._size) as source:
-            for _, block in fixed_runs(source, size, fail_on_read_error(self._index), preallocated=True):
+            for _, block in side_file_reading.fixed_runs(
+                source, size, fail_on_read_error(self._index), preallocated=True
+            ):
                 count += len(block) // size
                 if len(first) < _SAMPLE:
                     first += self._layout.iter_unpack(block[: _SAMPLE * size])
@@ -294,7 +295,8 @@ class StaleEntries:
         if at < size:
             return sample
         with open_range(self._index, at - size, at) as source:
-            before = self._layout.unpack(read_small_file(source, fail_on_read_error(self._index)) or bytes(size))
+            found = side_file_reading.read_small_file(source, fail_on_read_error(self._index))
+        before = self._layout.unpack(found or bytes(size))
         if not self._agrees(log, [before]):
             return sample
         return [entry for entry in sample if entry[field] > before[field]]
@@ -340,7 +342,8 @@ class StaleEntries:
         path = os.path.splitext(self._index)[0] + ".index"
         before = (-1, -1)
         with open_range(path, 0, stored_size(path) or 0) as source:
-            for _, block in fixed_runs(source, OFFSET_ENTRY.size, fail_on_read_error(self._index), preallocated=True):
+            size, report = OFFSET_ENTRY.size, fail_on_read_error(self._index)
+            for _, block in side_file_reading.fixed_runs(source, size, report, preallocated=True):
                 for entry in OFFSET_ENTRY.iter_unpack(block):
                     if entry[0] <= before[0] or entry[1] <= before[1]:
                         return

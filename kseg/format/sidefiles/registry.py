@@ -10,15 +10,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kseg.errors import NotASegmentError, UnreadableError
 from kseg.findings import Report
 from kseg.format.record.framing import increment_sequence
 from kseg.format.record.layout import NO_TIMESTAMP
 from kseg.format.sidefiles import checkpoints, index_walks, metadata_files, producer_snapshot
-from kseg.format.sidefiles.indexes import AbortedTxn
-from kseg.format.sidefiles.producer_snapshot import ProducerState
 from kseg.format.storage.naming import (
     BOOTSTRAP,
     ID,
@@ -36,6 +34,10 @@ from kseg.format.storage.naming import (
 from kseg.format.storage.segment_files import SegmentFile, as_decoded, check_complete, folders_at, path_in, segments_in
 from kseg.format.storage.source import Source
 from kseg.schema import Column
+
+if TYPE_CHECKING:
+    from kseg.format.sidefiles.indexes import AbortedTxn
+    from kseg.format.sidefiles.producer_snapshot import ProducerState
 
 #: Yields (byte, entry) of each entry of a source. Parameters: the source, the offset in its name (0 without one), a report.
 Walk = Callable[[Source, int, Report], Iterator[tuple[int, Any]]]
@@ -77,11 +79,6 @@ class SideFile(NamedTuple):
     handling: Handling = _LEFT_OUT
 
 
-def _nameless(walk: Callable[[Source, Report], Iterator[tuple[int, Any]]]) -> Walk:
-    """Return the decoder of a file whose entries don't depend on an offset in its name."""
-    return lambda source, base_offset, report: walk(source, report)
-
-
 def _snapshot_line(producer: ProducerState) -> str:
     first = producer.current_txn_first_offset
     timestamp = NO_TIMESTAMP if producer.timestamp is None else producer.timestamp
@@ -114,9 +111,11 @@ _OF_INDEX = OFFSET.replace(")", r"|\d{1,19}(?=_))") + f"(?:[_-]{ID})?"
 # loses producers, transactions and epochs, and side files with these would contradict the log.
 _REBUILT = Handling(REBUILD, REBUILD, REBUILD)
 
+# The decoders are functions here, so that a look-up of a name runs none of their modules.
 SIDE_FILES = (
     SideFile(
-        "offset index", "offset_index_entry", _OF_INDEX + r"\.index", index_walks.walk_offset_index,
+        "offset index", "offset_index_entry", _OF_INDEX + r"\.index",
+        lambda source, base, report: index_walks.walk_offset_index(source, base, report),
         (
             Column("offset", "int", "last offset of the batch at log_position"),
             Column("log_position", "int", "first byte of that batch in the log"),
@@ -125,7 +124,8 @@ SIDE_FILES = (
         reports_empty_file=True, suffix=".index", handling=_REBUILT,
     ),
     SideFile(
-        "time index", "time_index_entry", _OF_INDEX + r"\.timeindex", index_walks.walk_time_index,
+        "time index", "time_index_entry", _OF_INDEX + r"\.timeindex",
+        lambda source, base, report: index_walks.walk_time_index(source, base, report),
         (
             Column("timestamp", "int", "largest timestamp so far, epoch ms"),
             Column("offset", "int", "offset of that timestamp"),
@@ -133,7 +133,8 @@ SIDE_FILES = (
         lambda entry: f"timestamp: {entry.timestamp} offset: {entry.offset}", suffix=".timeindex", handling=_REBUILT,
     ),
     SideFile(
-        "transaction index", "aborted_transaction", _OF_INDEX + r"\.txnindex", index_walks.walk_txn_index,
+        "transaction index", "aborted_transaction", _OF_INDEX + r"\.txnindex",
+        lambda source, base, report: index_walks.walk_txn_index(source, base, report),
         (
             Column("producer_id", "int", "producer of the transaction"),
             Column("first_offset", "int", "offset of its first batch"),
@@ -145,7 +146,7 @@ SIDE_FILES = (
     ),
     SideFile(
         "producer snapshot", "producer_state", OFFSET + rf"(?:-{ID})?\.snapshot",
-        _nameless(producer_snapshot.walk_snapshot),
+        lambda source, base, report: producer_snapshot.walk_snapshot(source, report),
         (
             Column("producer_id", "int", "id of the producer"),
             Column("producer_epoch", "int", "epoch of the producer"),
@@ -161,13 +162,13 @@ SIDE_FILES = (
     ),
     SideFile(
         "leader epoch checkpoint", "leader_epoch", rf"leader-epoch-checkpoint|\d{{20}}-{ID}\.leader_epoch_checkpoint",
-        _nameless(checkpoints.walk_leader_epochs),
+        lambda source, base, report: checkpoints.walk_leader_epochs(source, report),
         (Column("epoch", "int", "the leader epoch"), Column("start_offset", "int", "first offset of the epoch")),
         in_partition=True, handling=Handling(upgrade=REBUILD, repair=REBUILD),
     ),
     SideFile(
         "offset checkpoint", "checkpoint_offset", "(?:recovery-point|replication|log-start|cleaner)-offset-checkpoint",
-        _nameless(checkpoints.walk_offset_checkpoint),
+        lambda source, base, report: checkpoints.walk_offset_checkpoint(source, report),
         (
             Column("topic", "text", "topic of the partition"),
             Column("partition", "int", "number of the partition"),
@@ -176,12 +177,13 @@ SIDE_FILES = (
     ),
     SideFile(
         "partition metadata", "partition_metadata", r"partition\.metadata",
-        _nameless(metadata_files.walk_partition_metadata),
+        lambda source, base, report: metadata_files.walk_partition_metadata(source, report),
         (Column("version", "int", "version of the file"), Column("topic_id", "text", "id of the topic")),
         in_partition=True, handling=Handling(COPY, COPY, COPY),
     ),
     SideFile(
-        "log directory properties", "meta_properties", r"meta\.properties", _nameless(metadata_files.walk_meta_properties),
+        "log directory properties", "meta_properties", r"meta\.properties",
+        lambda source, base, report: metadata_files.walk_meta_properties(source, report),
         (
             Column("version", "int", "0 with ZooKeeper, 1 with KRaft"),
             Column("cluster_id", "text", "id of the cluster"),
@@ -190,7 +192,8 @@ SIDE_FILES = (
         ),
     ),
     SideFile(
-        "quorum state", "quorum_state", "quorum-state", _nameless(metadata_files.walk_quorum_state),
+        "quorum state", "quorum_state", "quorum-state",
+        lambda source, base, report: metadata_files.walk_quorum_state(source, report),
         (
             Column("data_version", "int", "0 or 1"),
             Column("leader_id", "int", "id of the leader; -1 is none"),
@@ -204,7 +207,7 @@ SIDE_FILES = (
     ),
     SideFile(
         "clean shutdown mark", "clean_shutdown", r"\.kafka_cleanshutdown",
-        _nameless(metadata_files.walk_clean_shutdown),
+        lambda source, base, report: metadata_files.walk_clean_shutdown(source, report),
         (
             Column("version", "int?", "version of the file; null before Kafka 3.8"),
             Column("broker_epoch", "int?", "epoch of the broker; null before Kafka 3.8"),
@@ -250,13 +253,10 @@ class Recognised(NamedTuple):
 
 def recognise(path: str) -> Recognised | None:
     """Return the kind of side file that a path is by its name; None for any other file."""
-    folder, name = os.path.split(path)
-    stem, state = _without_suffix(name)
+    stem, state = _without_suffix(path)
     for side in SIDE_FILES:
-        match = re.fullmatch(side.name, stem)
-        if match:
-            base_offset = named_offset(match[1]) if match.groups() else 0
-            return Recognised(side, base_offset, state or _folder_state(os.path.basename(folder)))
+        if match := re.fullmatch(side.name, stem):
+            return Recognised(side, named_offset(match[1]) if match.groups() else 0, state)
     return None
 
 
@@ -314,15 +314,14 @@ def check_not_side_file(path: str) -> None:
         raise NotASegmentError(f"{path}: not a Kafka log segment: by its name it is a file of kind {known.side.title}")
 
 
-def _without_suffix(name: str) -> tuple[str, str | None]:
+def _without_suffix(path: str) -> tuple[str, str | None]:
+    """Return the name of a file without a suffix of its state, and a phrase for its state or that of its folder."""
+    folder, name = os.path.split(path)
     stem, dot, suffix = name.rpartition(".")
-    state = SUFFIXES.get(dot + suffix)
-    return (stem, state) if state else (name, None)
-
-
-def _folder_state(name: str) -> str | None:
-    partition = partition_of(name)
-    return FOLDER_SUFFIXES[partition.state] if partition and partition.state else None
+    if state := SUFFIXES.get(dot + suffix):
+        return stem, state
+    partition = partition_of(os.path.basename(folder))
+    return name, FOLDER_SUFFIXES[partition.state] if partition and partition.state else None
 
 
 def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFile]:
@@ -385,10 +384,9 @@ def named_file(path: str) -> NamedFile:
     """Return the meaning of the name of any file of a log directory. Side files have the names of their kinds."""
     if known := recognise(path):
         return NamedFile(known.side.title, known.base_offset if known.side.suffix else None, known.state)
-    folder, name = os.path.split(path)
-    stem, state = _without_suffix(name)
+    stem, state = _without_suffix(path)
     kind = "segment" if is_log(stem) else "metadata snapshot" if snapshot_id(stem) else None
-    return NamedFile(kind, base_offset_of(stem), state or _folder_state(os.path.basename(folder)))
+    return NamedFile(kind, base_offset_of(stem), state)
 
 
 def _side_files_in(folder: str, names: list[str], unknown: Callable[[str], None]) -> Iterator[SegmentFile]:

@@ -1,6 +1,4 @@
-"""What is around the batches of a segment: the adjacent batches, offsets in names and side files, and what contradicts them.
-
-The batches of another log or an earlier segment are a block of another file that a failing disk wrote into a segment.
+"""Find the batches of another log or an earlier segment: a block of another file that a failing disk wrote into a segment.
 
 Their CRCs are right, and their offsets increase, so only the batches around them, names and side files contradict them.
 """
@@ -8,65 +6,12 @@ Their CRCs are right, and their offsets increase, so only the batches around the
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
 
-from kseg.format.sidefiles.checkpoints import LeaderEpoch
 from kseg.format.writer.increasing_offsets import LocatedBatch, block_density
 
 # The least size of a block of a disk.
 _BLOCK = 512
-
-
-@dataclass(frozen=True, slots=True)
-class AdjacentBatches:
-    """The last batch of the segment before, and the first batch of the segment after.
-
-    None if the segment is missing, or if the batch is not at the end of its file that is adjacent. ``newest``: no segment
-    follows. The newest segment is never compacted, so its first batch has the offset of its name. ``ends`` are offsets at
-    which side files show the end of a batch. ``following`` is the offset in the name of the next segment, None if unknown.
-    ``leader_epochs`` are those of the ``leader-epoch-checkpoint``.
-    """
-
-    before: LocatedBatch | None = None
-    after: LocatedBatch | None = None
-    newest: bool = False
-    ends: Collection[int] = ()
-    following: int | None = None
-    leader_epochs: Sequence[LeaderEpoch] = ()
-
-    def proved_end(self, previous: int, last: LocatedBatch) -> LocatedBatch | None:
-        """Return a batch in place of the next one if a side file shows that ``last`` continues offset ``previous``.
-
-        Not if one shows its stored offsets, too: a merge of segments leaves a snapshot inside of the new segment, and where
-        its leader epoch begins is its own beginning as well as an end before it. Nor if the offsets are of another epoch.
-        """
-        end = previous + 1 + last.high - last.low + 1
-        stored = last.low in self.ends or last.high + 1 in self.ends
-        if (
-            last.low == previous + 1
-            or end not in self.ends
-            or stored
-            or self._are_of_another_epoch(last, previous + 1, end)
-        ):
-            return None
-        return last.beginning_at(end)._replace(position=last.end, first_time=-1, last_time=-1, producer=None)
-
-    def _are_of_another_epoch(self, batch: LocatedBatch, low: int, end: int) -> bool:
-        """Return whether the checkpoint has another leader epoch than a batch's own for an offset of ``low`` to ``end``."""
-        starts = [entry.start_offset for entry in self.leader_epochs]
-        first = max(bisect_right(starts, low) - 1, 0)
-        there = {entry.epoch for entry in self.leader_epochs[first : bisect_left(starts, end)]}
-        return batch.leader_epoch >= 0 and not there <= {batch.leader_epoch}
-
-    def contradicts(self, first: LocatedBatch, name: int | None) -> bool:
-        """Return whether the first batch begins after the offset that the segment's first batch must have."""
-        joins = self.newest and self.before is not None and self.before.high + 1 == name
-        return joins and first.position == 0 and name is not None and first.low > name
-
-
-NO_NEIGHBOURS = AdjacentBatches()
 
 
 def foreign_batches(

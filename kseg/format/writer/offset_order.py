@@ -7,10 +7,11 @@ offset is corrected only if there is proof of the right one, see ``BaseOffsetPro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kseg.findings import Finding
 from kseg.format.record.columns import CRC_BAD
@@ -19,25 +20,18 @@ from kseg.format.record.offset_evidence import one_bit_apart
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source
-from kseg.format.writer import base_offset_proof, moved_batches, overlong_batches, rewritten_rows  # seldom needed
-from kseg.format.writer.foreign_batches import (
-    NO_NEIGHBOURS,
-    AdjacentBatches,
-    all_in_order,
-    before_name,
+from kseg.format.writer import (  # seldom needed
+    base_offset_proof,
     foreign_batches,
-    unjoined,
+    increasing_offsets,
+    moved_batches,
+    overlong_batches,
+    rewritten_rows,
 )
-from kseg.format.writer.increasing_offsets import (
-    LocatedBatch,
-    batch_at,
-    batches_of,
-    most_in_order,
-    probable_base_offset,
-    suspects,
-    too_high,
-    undecided,
-)
+
+if TYPE_CHECKING:
+    from kseg.format.sidefiles.checkpoints import LeaderEpoch
+    from kseg.format.writer.increasing_offsets import LocatedBatch
 
 _ZEROS = 32  # no record ends with so many
 # More offsets per lost byte are not expected.
@@ -106,6 +100,56 @@ class OffsetOrder:
 IN_ORDER = OffsetOrder({}, {})
 
 
+@dataclass(frozen=True, slots=True)
+class AdjacentBatches:
+    """The last batch of the segment before, and the first batch of the segment after.
+
+    None if the segment is missing, or if the batch is not at the end of its file that is adjacent. ``newest``: no segment
+    follows. The newest segment is never compacted, so its first batch has the offset of its name. ``ends`` are offsets at
+    which side files show the end of a batch. ``following`` is the offset in the name of the next segment, None if unknown.
+    ``leader_epochs`` are those of the ``leader-epoch-checkpoint``.
+    """
+
+    before: LocatedBatch | None = None
+    after: LocatedBatch | None = None
+    newest: bool = False
+    ends: Collection[int] = ()
+    following: int | None = None
+    leader_epochs: Sequence[LeaderEpoch] = ()
+
+    def proved_end(self, previous: int, last: LocatedBatch) -> LocatedBatch | None:
+        """Return a batch in place of the next one if a side file shows that ``last`` continues offset ``previous``.
+
+        Not if one shows its stored offsets, too: a merge of segments leaves a snapshot inside of the new segment, and where
+        its leader epoch begins is its own beginning as well as an end before it. Nor if the offsets are of another epoch.
+        """
+        end = previous + 1 + last.high - last.low + 1
+        stored = last.low in self.ends or last.high + 1 in self.ends
+        if (
+            last.low == previous + 1
+            or end not in self.ends
+            or stored
+            or self._are_of_another_epoch(last, previous + 1, end)
+        ):
+            return None
+        return last.beginning_at(end)._replace(position=last.end, first_time=-1, last_time=-1, producer=None)
+
+    def _are_of_another_epoch(self, batch: LocatedBatch, low: int, end: int) -> bool:
+        """Return whether the checkpoint has another leader epoch than a batch's own for an offset of ``low`` to ``end``."""
+        starts = [entry.start_offset for entry in self.leader_epochs]
+        first = max(bisect_right(starts, low) - 1, 0)
+        there = {entry.epoch for entry in self.leader_epochs[first : bisect_left(starts, end)]}
+        return batch.leader_epoch >= 0 and not there <= {batch.leader_epoch}
+
+    def contradicts(self, first: LocatedBatch, name: int | None) -> bool:
+        """Return whether the first batch begins after the offset that the segment's first batch must have."""
+        joins = self.newest and self.before is not None and self.before.high + 1 == name
+        return joins and first.position == 0 and name is not None and first.low > name
+
+
+NO_NEIGHBOURS = AdjacentBatches()
+
+
 def ceiling_of(path: str) -> int | None:
     """Return the first offset that a segment of that name can't hold, None for a name without an offset."""
     named = base_offset_of(path)
@@ -156,7 +200,7 @@ def find_order(
     with SegmentReader(open_segment(), report=note_damage) as reader:
         search.name = reader.name_offset
         block: list[LocatedBatch] = []
-        for batch in batches_of(reader):
+        for batch in increasing_offsets.batches_of(reader):
             at = batch.position
             if at in overwritten:
                 batch = batch._replace(doubtful=True)
@@ -198,13 +242,13 @@ def _leaps(reader: SegmentReader, floor: int, ends: list[LocatedBatch]) -> bool:
         return False
     before, end = (ends[-2].high, ends[-2].end) if len(ends) > 1 else (max((reader.name_offset or 0) - 1, floor), 0)
     lost = ends[-1].position - end
-    return too_high(ends[-1], before, lost + reader.position - ends[-1].end, 0, _DENSE * lost)
+    return increasing_offsets.too_high(ends[-1], before, lost + reader.position - ends[-1].end, 0, _DENSE * lost)
 
 
 def _valid(window: Window, rows: range, most: int) -> list[LocatedBatch]:
     """Return the first batches of a window's rows with a good CRC."""
     valid = (row for row in rows if window.batches.crc_state[row] != CRC_BAD)
-    return [batch_at(window, row, None) for row in islice(valid, most)]
+    return [increasing_offsets.batch_at(window, row, None) for row in islice(valid, most)]
 
 
 def _keep_last(window: Window, ends: list[LocatedBatch]) -> None:
@@ -246,10 +290,12 @@ class _Search:
         self._shorten(block)
         late = self.order.head is None and block and self.neighbours.contradicts(block[0], self.name)
         floor = self.floor
-        leaps = bool(block) and max(suspects(block, floor, self.size), default=-1) == len(block) - 1
-        foreign = foreign_batches(block, floor, self.size, None if self.order.head else self.name, self.neighbours.ends)
+        leaps = bool(block) and max(increasing_offsets.suspects(block, floor, self.size), default=-1) == len(block) - 1
+        name = None if self.order.head else self.name
+        foreign = foreign_batches.foreign_batches(block, floor, self.size, name, self.neighbours.ends)
         self.contradicted = self.contradicted or bool(foreign) or any(batch.after_zeros for batch in block)
-        if not (foreign or late or leaps or self._proved_end(block)) and all_in_order(block, floor, self.limit):
+        doubted = foreign or late or leaps or self._proved_end(block)
+        if not doubted and foreign_batches.all_in_order(block, floor, self.limit):
             self._keep(block[:stop])
             return
         moved = list(block)
@@ -306,7 +352,7 @@ class _Search:
             after = following[n]
             ahead = "unconfirmed" if after is None or after > batch.high else "ahead"
             fault = faults.get(n) or ("behind" if batch.low <= self.last else ahead)
-            guess = None if fault == "foreign" else probable_base_offset(batch, self.last, after)
+            guess = None if fault == "foreign" else increasing_offsets.probable_base_offset(batch, self.last, after)
             # A hole of its length where it or its twin lies: it is the batch of these offsets, or has overwritten it.
             length = batch.high - batch.low + 1
             fills = length in (holes.get(batch.low), None if after is None else after - self.last - 1)
@@ -322,17 +368,19 @@ class _Search:
     def _select(self, moved: list[LocatedBatch], foreign: set[int]) -> tuple[set[int], dict[int, str]]:
         """Return the batches of a block that stay, and the faults of others."""
         own = [n for n in range(len(moved)) if n not in foreign]
-        strays = {own[m] for m in before_name([moved[n] for n in own], self.name or 0)}
+        strays = {own[m] for m in foreign_batches.before_name([moved[n] for n in own], self.name or 0)}
         fitting = [n for n in own if n not in strays and moved[n].high < self.limit]
         compared = [moved[n] for n in fitting]
-        dubious = suspects(compared, self.floor, self.size)
-        in_order = most_in_order(compared, self.last, None if self.order.head else self.name, dubious)
-        unclear = {fitting[m] for m in undecided(compared, in_order, self.last, dubious)}
+        dubious = increasing_offsets.suspects(compared, self.floor, self.size)
+        in_order = increasing_offsets.most_in_order(
+            compared, self.last, None if self.order.head else self.name, dubious
+        )
+        unclear = {fitting[m] for m in increasing_offsets.undecided(compared, in_order, self.last, dubious)}
         kept = [n for n, stays in zip(fitting, in_order, strict=True) if stays and n not in unclear]
         leaping = {fitting[m] for m in dubious} if self.size is not None else set()
         while len(kept) > 1 and kept[-1] in leaping:
             unclear.add(kept.pop())
-        doubtful = unjoined(moved, kept, self.last, self.name)
+        doubtful = foreign_batches.unjoined(moved, kept, self.last, self.name)
         faults = {
             **dict.fromkeys(foreign, "foreign"),
             **dict.fromkeys(strays, "stray"),

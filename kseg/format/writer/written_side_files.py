@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kseg.format.log_loader import broker_reader, partition_files
 from kseg.format.log_loader import producers as producer_states
@@ -21,14 +22,17 @@ from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import LOG_OVERHEAD, PARTITION_LEADER_EPOCH_AT, SIZE_AT
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.segment.transaction_events import Event, log_events
-from kseg.format.sidefiles.checkpoints import VERSION, LeaderEpoch
+from kseg.format.sidefiles import checkpoints, producer_snapshot
 from kseg.format.sidefiles.indexes import AbortedTransactions, AbortedTxn
-from kseg.format.sidefiles.producer_snapshot import ProducerState, packed, read_snapshot
 from kseg.format.storage.atomic_write import NewFile, sync, whole_file, writing
 from kseg.format.storage.local_files import read_file
 from kseg.format.storage.naming import LEADER_EPOCHS, base_offset_of
 from kseg.format.storage.source import open_source
 from kseg.format.writer.output_guards import copy_file
+
+if TYPE_CHECKING:
+    from kseg.format.sidefiles.checkpoints import LeaderEpoch
+    from kseg.format.sidefiles.producer_snapshot import ProducerState
 
 #: The largest number of runs per segment. A real log has a few; in a damaged one each batch could be a run.
 MAX_RUNS = 10_000
@@ -96,13 +100,13 @@ def merged(entries: Sequence[LeaderEpoch], runs: Sequence[EpochRun], end: int | 
             written = max(written, lasts[epoch])
         elif start <= written or (found and start <= found[-1].start_offset) or (firsts and start > firsts[0]):
             continue
-        found.append(LeaderEpoch(epoch, start))
+        found.append(checkpoints.LeaderEpoch(epoch, start))
     return found
 
 
 def write(folder: Path, entries: Sequence[LeaderEpoch]) -> None:
     """Write the checkpoint of a new partition folder and fsync it."""
-    lines = [str(VERSION), str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
+    lines = [str(checkpoints.VERSION), str(len(entries)), *(f"{epoch} {start}" for epoch, start in entries)]
     with (folder / LEADER_EPOCHS).open("x", encoding="ascii", newline="\n") as out:
         out.write("".join(f"{line}\n" for line in lines))
         out.flush()
@@ -143,7 +147,7 @@ def write_snapshots(folder: Path, end: int, stored: Mapping[int, Path]) -> list[
             copy_file(stored[offset], folder / name)
         else:
             with whole_file(folder / name, replace=False) as file:
-                file.write(packed(producers))
+                file.write(producer_snapshot.packed(producers))
         names.append(name)
     return names
 
@@ -238,4 +242,4 @@ class _Rebuilding:
 
 
 def _read(path: Path) -> Sequence[ProducerState]:
-    return read_snapshot(read_file(str(path))) or ()
+    return producer_snapshot.read_snapshot(read_file(str(path))) or ()
