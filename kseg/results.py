@@ -103,17 +103,10 @@ class Summary:
     @property
     def verdict(self) -> str:
         """Return ``damaged`` with an error; ``undetermined`` if data was unread, unchecked or lost; otherwise ``sound``."""
-        return (
-            "damaged"
-            if self.errors
-            else "undetermined"
-            if self.unread
-            or self.lost_bytes
-            or self.unchecked
-            or not (self.files or self.side_files)
-            or self.rules["zero-segment"]
-            else "sound"
-        )
+        if self.errors:
+            return "damaged"
+        unknown = self.unread or self.lost_bytes or self.unchecked or self.rules["zero-segment"]
+        return "undetermined" if unknown or not (self.files or self.side_files) else "sound"
 
     def at_least(self, severity: Severity) -> bool:
         """Return whether there are findings of that severity or a higher one."""
@@ -238,6 +231,24 @@ _COUNTED_AT_ONCE = 256
 
 #: The verdicts on record sets of produce requests that are kept for each file and outcome, and in a row; all are counted.
 MAX_PRODUCED = 10_000
+
+
+class BoundedFindings:
+    """Collects the findings of another process, at most MAX_PER_RULE per file and rule; ``placed`` has their files, too."""
+
+    def __init__(self) -> None:
+        self.placed: list[tuple[str, Finding]] = []
+        self._seen: Counter[tuple[str, str]] = Counter()
+
+    def __call__(self, path: str, finding: Finding) -> None:
+        self._seen[path, finding.rule] += 1
+        if self._seen[path, finding.rule] <= MAX_PER_RULE:
+            self.placed.append((path, finding))
+
+    @property
+    def kept(self) -> list[Finding]:
+        """The findings without the file."""
+        return [finding for _, finding in self.placed]
 
 
 class FindingCollector:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
@@ -37,7 +36,7 @@ from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.source import check_same, local_size, open_split, stamp_of
-from kseg.results import MAX_PER_RULE
+from kseg.results import BoundedFindings
 
 #: The source and the target of a segment.
 Pair = tuple[str, Path]
@@ -66,25 +65,13 @@ def convert_segments(
                     yield done
 
 
-class BoundedFindings:
-    """Collects the findings of another process, at most MAX_PER_RULE per rule."""
-
-    def __init__(self) -> None:
-        self.kept: list[Finding] = []
-        self._told: Counter[str] = Counter()
-
-    def __call__(self, path: str, finding: Finding) -> None:
-        self._told[finding.rule] += 1
-        if self._told[finding.rule] <= MAX_PER_RULE:
-            self.kept.append(finding)
-
-
 def _convert(part: tuple[Pair, ConversionPlan]) -> tuple[list[Finding], Conversion | KsegError]:
     findings = BoundedFindings()
     try:
-        return findings.kept, convert_segment(*part[0], part[1], findings, add_progress)
+        done: Conversion | KsegError = convert_segment(*part[0], part[1], findings, add_progress)
     except KsegError as error:
-        return findings.kept, error
+        done = error
+    return findings.kept, done
 
 
 # --- ranges ---

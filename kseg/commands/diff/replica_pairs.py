@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from kseg.findings import Finding
 from kseg.format.sidefiles.metadata_files import stored_topic_id
 from kseg.format.storage.log_dir_places import PartitionReplicas
 from kseg.format.storage.process_pool import add_progress
-from kseg.results import MAX_PER_RULE
+from kseg.results import BoundedFindings
 
 #: Verdicts of partitions that were not compared, the worst last.
 MISSING_IN_A, MISSING_IN_B, MISSING_ELSEWHERE = "missing-in-a", "missing-in-b", "missing-elsewhere"
@@ -103,7 +102,7 @@ def compare_pair(pair: PartitionPair, limit: int, shallow: bool, export: ExportP
     """
     assert pair.a is not None
     assert pair.b is not None
-    collected, result = _Findings(), Comparison()
+    collected, result = BoundedFindings(), Comparison()
     lacking = LackingOffsets(export.accepted if export else ())
     try:
         first, second = stored_topic_id(pair.a), stored_topic_id(pair.b)
@@ -115,20 +114,7 @@ def compare_pair(pair: PartitionPair, limit: int, shallow: bool, export: ExportP
         if export is not None:
             exported = export_lacking(pair.a, lacking, export.folder_of(pair.topic, pair.partition))
     except KsegError as error:
-        return PairOutcome(pair, UNREAD, str(error), findings=collected.kept)
+        return PairOutcome(pair, UNREAD, str(error), findings=collected.placed)
     return PairOutcome(
-        pair, result.verdict, "", result, a.summary(), b.summary(), differences, collected.kept, exported
+        pair, result.verdict, "", result, a.summary(), b.summary(), differences, collected.placed, exported
     )  # fmt: skip
-
-
-class _Findings:
-    """Keeps a limited number of findings per file and rule."""
-
-    def __init__(self) -> None:
-        self.kept: list[tuple[str, Finding]] = []
-        self._seen: Counter[tuple[str, str]] = Counter()
-
-    def __call__(self, path: str, finding: Finding) -> None:
-        self._seen[path, finding.rule] += 1
-        if self._seen[path, finding.rule] <= MAX_PER_RULE:
-            self.kept.append((path, finding))

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from kseg.commands.convert.conversion import EXCUSED, ConvertResult, convert_by
 from kseg.commands.convert.conversion_plan import ConversionPlan
-from kseg.commands.convert.convert_ranges import BoundedFindings, Pair
+from kseg.commands.convert.convert_ranges import Pair
 from kseg.commands.convert.converted_segment import Report, convert_segment
 from kseg.commands.convert.transcode import Conversion
 from kseg.commands.dump.dump_items import BatchItem, Item, RecordsItem
@@ -45,6 +45,7 @@ from kseg.format.storage.segment_files import SegmentFile, find_segments, is_fol
 from kseg.format.storage.source import stamp_of, topic_partition
 from kseg.format.writer.output_guards import index_paths
 from kseg.report.formats import DUMP, View, destination, write
+from kseg.results import BoundedFindings
 from kseg.text import to_json
 
 if TYPE_CHECKING:
