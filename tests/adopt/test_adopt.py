@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kseg.cli.main import main
+from kseg.commands.adopt.old_metadata import MetadataRecord, write_snapshot
 from kseg.format.messages.message_reader import jsonable
 from kseg.format.storage.naming import CLUSTER_METADATA
-from kseg.format.writer.metadata_snapshot import MetadataRecord, write_snapshot
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import rows_of
 from tests.support.damage import flip

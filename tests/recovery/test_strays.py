@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kseg import recovery, validate
+from kseg.commands.adopt.old_metadata import control_batch
 from kseg.format.internal_topics.metadata_loading import replayed
 from kseg.format.log_loader.plan import STRAYS
-from kseg.format.writer.metadata_snapshot import control_batch
 from tests.support.cli import carry_out
 from tests.support.cli import kseg_here as kseg
 from tests.support.damage import entries, flip

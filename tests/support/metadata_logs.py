@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kseg.commands.adopt.old_metadata import MetadataRecord, control_batch, encoded_record
 from kseg.format.internal_topics.cluster_image import FEATURES, METADATA_VERSION
 from kseg.format.internal_topics.decode import decode
 from kseg.format.internal_topics.metadata_replay import MetadataReplay, NotReplayableError
 from kseg.format.messages.definitions import RECORDS, MessageField, definition
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage.naming import CLUSTER_METADATA, partition_of
-from kseg.format.writer.metadata_snapshot import MetadataRecord, control_batch, encoded_record
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.damage import entries, get
 

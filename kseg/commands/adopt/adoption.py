@@ -15,7 +15,15 @@ from pathlib import Path
 
 from kseg.commands.adopt.adoption_plan import AdoptedPartition, AdoptedTopic, AdoptionPlan
 from kseg.commands.adopt.disks import AdoptedReplica, Disk, random_id
-from kseg.commands.adopt.old_metadata import ELR, METADATA_VERSION, OldMetadata, config_records, producer_ids_in
+from kseg.commands.adopt.old_metadata import (
+    ELR,
+    METADATA_VERSION,
+    MetadataRecord,
+    OldMetadata,
+    config_records,
+    producer_ids_in,
+    write_snapshot,
+)
 from kseg.errors import UsageError
 from kseg.findings import do_nothing
 from kseg.format.internal_topics.decode import TRANSACTION_STATE
@@ -24,7 +32,6 @@ from kseg.format.storage import local_files
 from kseg.format.storage.atomic_write import NewFile, sync_folder, whole_folder, writing
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import BOOTSTRAP, CLEAN_SHUTDOWN, META_PROPERTIES, PARTITION_METADATA, is_log
-from kseg.format.writer.metadata_snapshot import MetadataRecord, write_snapshot
 from kseg.format.writer.output_guards import copy_file
 
 _NEW_FEATURES = {"group.version": 1, "transaction.version": 2}
