@@ -21,8 +21,8 @@ from kseg.format.sidefiles.log_end import named_ends
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source, open_source
 from kseg.format.writer.increasing_offsets import LocatedBatch, batches_of
+from kseg.format.writer.moved_batches import NO_SEGMENT
 from kseg.format.writer.offset_order import AdjacentBatches, OffsetOrder, ceiling_of, find_order
-from kseg.format.writer.overlong_batches import NO_SEGMENT
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,9 @@ from kseg.format.record.offset_evidence import one_bit_apart
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source
-from kseg.format.writer import (  # seldom needed
-    base_offset_proof,
-    foreign_batches,
-    increasing_offsets,
-    moved_batches,
-    overlong_batches,
-    rewritten_rows,
-)
+
+# Seldom needed, but for rewritten_rows.
+from kseg.format.writer import base_offset_proof, foreign_batches, increasing_offsets, moved_batches, rewritten_rows
 
 if TYPE_CHECKING:
     from kseg.format.sidefiles.checkpoints import LeaderEpoch
@@ -74,7 +69,7 @@ class OffsetOrder:
 
     ``moved`` are the batches that damage moved. All other positions are those of the file with these in their places, whose
     byte ranges are ``pieces``. Both are empty if no batch was moved, or if nobody asked for them.
-    ``shortened`` are the last offsets of batches whose headers name a higher one, see ``overlong_batches``.
+    ``shortened`` are the last offsets of batches whose headers name a higher one, see ``moved_batches``.
     ``head`` and ``tail`` are the first and the last batch that stay, None if no batch does. ``size`` is the number of
     bytes in the file. ``beyond`` is whether batches were left out because of ``ceiling``. ``end`` is the log end that side
     files name, or that of the ``tail``, if batches of another log are the last in the file, otherwise None.
@@ -188,7 +183,7 @@ def find_order(
         ascends = _ascends(reader, ceiling, floor, ends) and not overwritten and not _leaps(reader, floor, ends)
         before = ends[-2].high if len(ends) > 1 else (reader.name_offset or 0) - 1
         late = ends and neighbours.contradicts(ends[0], reader.name_offset)
-        overlong = ends and neighbours.following and overlong_batches.overlaps(ends[-1], neighbours.following)
+        overlong = ends and neighbours.following and moved_batches.overlaps(ends[-1], neighbours.following)
         if ascends and not late and not overlong and not (ends and neighbours.proved_end(before, ends[-1])):
             head, tail = (ends[0], ends[-1]) if ends else (None, None)
             ascending = OffsetOrder({}, {}, head=head, tail=tail, size=reader.position)
@@ -326,7 +321,7 @@ class _Search:
         """Give the batches whose headers name too high last offsets those of their records."""
         if self.open_segment is not None:
             whole = self.size is not None
-            found = overlong_batches.shortened(block, self.neighbours.following, self.open_segment, whole=whole)
+            found = moved_batches.shortened(block, self.neighbours.following, self.open_segment, whole=whole)
             for n, batch in found.items():
                 block[n] = batch
                 self.order.shortened[batch.position] = batch.high
