@@ -280,7 +280,7 @@ def test_a_command_runs_few_modules(command: tuple[str, ...]) -> None:
 def test_an_output_of_one_segment_runs_few_modules(command: tuple[str, ...], tmp_path: Path) -> None:
     """What predicts a start, and what moves a partition to another cluster, is run for those who ask."""
     modules = modules_of(*command, after=[str(tmp_path / f"{0:020}.log")])
-    assert not {"kseg.format.log_loader.producers", "kseg.commands.convert.another_cluster"} & modules
+    assert not {"kseg.format.log_loader.producers", "kseg.format.sidefiles.transaction_states"} & modules
 
 
 def test_a_lone_segment_is_checked_with_little_loaded() -> None:

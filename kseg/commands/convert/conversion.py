@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kseg.commands.convert import another_cluster
+from kseg.commands.convert import conversion_plan
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.convert_ranges import Pair, convert_segments
 from kseg.commands.convert.converted_segment import Report
@@ -326,7 +326,7 @@ def _write_epochs(
     """Make the leader epochs of all segments ascend, and write a checkpoint that agrees with them."""
     if plan.another_cluster:
         first = base_offset_of(partition.logs[0]) or 0
-        written_side_files.write(folder, [checkpoints.LeaderEpoch(another_cluster.LEADER_EPOCH, first)])
+        written_side_files.write(folder, [checkpoints.LeaderEpoch(conversion_plan.LEADER_EPOCH, first)])
         return
     epoch = 0
     for segment, name in zip(segments, partition.logs, strict=True):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from kseg.commands.convert import another_cluster as another_clusters
+from kseg.commands.convert import conversion_plan
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.errors import KsegError, UsageError
 from kseg.format.compress.codecs import CODECS, codec_name, compress
@@ -247,7 +247,7 @@ class Transcoder:
                 first, last = batches.base_offset[row], batches.last_offset[row]
                 self._tally.count_loss(kind, count, first, last)
                 self._packer.flush()
-                self._count_written(memoryview(another_clusters.empty_batch(first, last)), 0)
+                self._count_written(memoryview(conversion_plan.empty_batch(first, last)), 0)
 
     def _rewritten(self, run: BatchRun) -> tuple[memoryview, int]:
         """Return the bytes of a run as another cluster can have them, and how many batches are unchanged."""
