@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from kseg.errors import KsegError, LimitError, ReportUnread, UnreadableError
 from kseg.findings import Finding
-from kseg.format.checks.claimed_offsets import ClaimedOffsets
+from kseg.format.checks.run_checks import ClaimedOffsets
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.control_records import ControlRecord
 from kseg.format.record.layout import INT64_MAX, first_timestamp

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from kseg.findings import Finding
-from kseg.format.checks.claimed_offsets import ClaimedOffsets
+from kseg.format.checks.run_checks import ClaimedOffsets
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.source import Source
 from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper

@@ -12,7 +12,7 @@ from typing import Any
 
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Report, Severity, do_nothing
-from kseg.format.checks.claimed_offsets import ClaimedOffsets
+from kseg.format.checks.run_checks import ClaimedOffsets
 from kseg.format.log_loader.loaded_files import LeaderEpochCache
 from kseg.format.record import columns, framing
 from kseg.format.record.columns import BatchColumns, RecordColumns

@@ -26,8 +26,7 @@ from kseg.commands.stats.totals import (
 )
 from kseg.errors import KsegError, NotASegmentError
 from kseg.findings import Finding, Report, Severity, do_nothing
-from kseg.format.checks.claimed_offsets import ClaimedOffsets
-from kseg.format.checks.run_checks import new_collector
+from kseg.format.checks.run_checks import ClaimedOffsets, new_collector
 from kseg.format.compress import codecs
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record import layout

@@ -21,7 +21,7 @@ from kseg.extras.pipeline.pipeline_state import INVENTORY, PipelineState, new_fi
 from kseg.extras.views.planned_transactions import EventCollector, ProducerEvent
 from kseg.findings import SERVED, Severity, do_nothing
 from kseg.format.checks.batch_checks import EPOCH_RULES
-from kseg.format.checks.claimed_offsets import ClaimedOffsets
+from kseg.format.checks.run_checks import ClaimedOffsets
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import CONTROL, DELETE_HORIZON, INT64_MAX
 from kseg.format.record.offset_evidence import is_wrapper, span_of

@@ -29,7 +29,7 @@ from kseg.extras.views.split_rows import Damaged, DamagePolicy, Task, damage_lin
 from kseg.extras.views.view_table import UNREAD, VIEWS
 from kseg.extras.views.zone_maps import EVENT_COLUMNS, ZoneCollector
 from kseg.findings import Finding, do_nothing
-from kseg.format.checks.claimed_offsets import ClaimedOffsets
+from kseg.format.checks.run_checks import ClaimedOffsets
 from kseg.format.compress.codecs import codec_name
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, TOPICS
 from kseg.format.record.columns import BatchColumns

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 from kseg.errors import NotASegmentError
 from kseg.findings import Finding, do_nothing
-from kseg.format.checks.claimed_offsets import ClaimedOffsets
+from kseg.format.checks.run_checks import ClaimedOffsets
 from kseg.format.log_loader import recovered_rows
 from kseg.format.record import columns
 from kseg.format.record.framing import clamped
