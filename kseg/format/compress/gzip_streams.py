@@ -28,10 +28,10 @@ _GZIP_SHORT = 1 << 20  # most output bytes of the fast path; zlib would hold mor
 _GZIP_WINDOW = 16 * 1024  # input bytes of one step on the slow path: at most 17 MB of output (deflate: 1032:1)
 _GZIP_FIRST_WINDOW = 256
 _GZIP_RESERVED = 0xE0
-_GZIP_STEP = 1 << 25  # output bytes, more than one step can produce
 # java.util.zip.GZIPInputStream looks for another member only if more bytes than these remain.
 _GZIP_SMALLEST_MEMBER = 18
 _PIECE = 1 << 20
+_UNLIMITED = 1 << 62
 
 
 def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, room: memoryview | None) -> Buffer:
@@ -51,27 +51,10 @@ def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, r
 
 def _gunzip_members(view: memoryview, limit: int, quirks: list[str] | None) -> bytearray:
     out = bytearray()
-    position, end = 0, len(view)
-    while True:
-        # zlib copies its unused input, so a chain of tiny members would take quadratic time with a large first window.
-        inflater, window = zlib.decompressobj(_GZIP_WBITS), _GZIP_FIRST_WINDOW
-        while not inflater.eof:
-            piece = view[position : position + window]
-            if not piece:
-                raise CodecError("gzip: the compressed data is incomplete")
-            known = _with_known_flags(piece) if window == _GZIP_FIRST_WINDOW else piece
-            if known is not piece and quirks is not None:
-                quirks.append("gzip-reserved-flags")
-            out += inflater.decompress(known, min(limit + 1 - len(out), _GZIP_STEP))
-            if len(out) > limit:
-                raise DecompressionLimit(limit)
-            position += len(piece)
-            window = min(2 * window, _GZIP_WINDOW)
-        position -= len(inflater.unused_data)
-        if end - position <= _GZIP_SMALLEST_MEMBER or view[position : position + 3] != _GZIP_MAGIC:
-            break
-    if position != end and quirks is not None:
-        quirks.append("trailing-bytes")
+    for piece in _member_pieces(view, limit, quirks):
+        out += piece
+        if len(out) > limit:
+            raise DecompressionLimit(limit)
     return out
 
 
@@ -84,30 +67,36 @@ def _with_known_flags(head: memoryview) -> Buffer:
 
 def decompress_pieces(view: memoryview, magic: int) -> Iterator[bytes]:
     try:
-        yield from _gzip_member_pieces(view, _PIECE)
+        yield from _member_pieces(view, _UNLIMITED, None)
     except zlib.error as error:
         raise CodecError(f"gzip: {error}") from None
 
 
-def _gzip_member_pieces(view: memoryview, size: int) -> Iterator[bytes]:
-    """Yield the decompressed bytes of all members, at most ``size`` at a time. Raises zlib.error and CodecError."""
-    position, end = 0, len(view)
+def _member_pieces(view: memoryview, limit: int, quirks: list[str] | None) -> Iterator[bytes]:
+    """Yield the bytes of all members, at most one more than ``limit``. Raises zlib.error and CodecError."""
+    position, end, made = 0, len(view), 0
     while True:
-        inflater, start = zlib.decompressobj(_GZIP_WBITS), position
+        # zlib copies its unused input, so a chain of tiny members would take quadratic time with a large first window.
+        inflater, start, window = zlib.decompressobj(_GZIP_WBITS), position, _GZIP_FIRST_WINDOW
         while not inflater.eof:
-            data = inflater.unconsumed_tail
+            data: Buffer = inflater.unconsumed_tail
             if not data:
-                piece = view[position : position + _GZIP_WINDOW]
-                data = bytes(_with_known_flags(piece) if position == start else piece)
-                position += len(data)
-            inflated = inflater.decompress(data, size)
+                piece = view[position : position + window]
+                data = _with_known_flags(piece) if position == start else piece
+                if data is not piece and quirks is not None:
+                    quirks.append("gzip-reserved-flags")
+                position, window = position + len(piece), min(2 * window, _GZIP_WINDOW)
+            inflated = inflater.decompress(data, min(limit + 1 - made, _PIECE))
+            made += len(inflated)
             if inflated:
                 yield inflated
             elif not data:
                 raise CodecError("gzip: the compressed data is incomplete")
         position -= len(inflater.unused_data)
         if end - position <= _GZIP_SMALLEST_MEMBER or view[position : position + 3] != _GZIP_MAGIC:
-            return
+            break
+    if position != end and quirks is not None:
+        quirks.append("trailing-bytes")
 
 
 def compress(data: Buffer, magic: int, level: int | None) -> bytes:

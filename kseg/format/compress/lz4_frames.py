@@ -24,6 +24,7 @@ _LZ4_HEADER_V0 = _LZ4_MAGIC + b"\x60\x40\x1a"
 _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
 _LZ4_BLOCK = 64 * 1024
 _LZ4_PIECE = 1 << 20
+_UNLIMITED = 1 << 62
 # C constants when compiled.
 HEADER_SIZE = len(_LZ4_HEADER)
 BLOCK = _LZ4_BLOCK
@@ -85,7 +86,7 @@ def decompress_pieces(view: memoryview, magic: int) -> Iterator[bytes]:
     _check_lz4_descriptor(view)
     try:
         # Only the end of the frame shows which of the two decoders can read it.
-        for _ in _frame_pieces(view, 0):
+        for _ in _frame_pieces(view, 0, _UNLIMITED, None):
             pass
         plain, checksum = view, 0
     except CodecError as error:
@@ -94,7 +95,7 @@ def decompress_pieces(view: memoryview, magic: int) -> Iterator[bytes]:
         except CodecError:
             # Kafka reads whole blocks, liblz4 also parts of uncompressed ones.
             plain, checksum = view[: _complete_blocks(view)], 0
-    yield from _frame_pieces(plain, checksum)
+    yield from _frame_pieces(plain, checksum, _UNLIMITED, None)
 
 
 def _complete_blocks(view: memoryview) -> int:
@@ -109,23 +110,26 @@ def _complete_blocks(view: memoryview) -> int:
     return position
 
 
-def _frame_pieces(view: memoryview, checksum: int) -> Iterator[bytes]:
+def _frame_pieces(view: memoryview, checksum: int, limit: int, quirks: list[str] | None) -> Iterator[bytes]:
+    """Yield the pieces of the first frame, at most one byte more than ``limit``. Kafka ignores the bytes after it.
+
+    ``checksum`` is the size of the checksum after the frame in bytes.
+    """
     context = frame.create_decompression_context()
-    position, ended = 0, False
+    position, made, ended = 0, 0, False
     try:
         while not ended:
-            piece, read, ended = frame.decompress_chunk(context, view[position : position + _LZ4_PIECE], _LZ4_PIECE)
+            room = min(limit + 1 - made, max(2 * _LZ4_BLOCK, made), _LZ4_PIECE)
+            piece, read, ended = frame.decompress_chunk(context, view[position:], room)
             if not (ended or read or piece):
                 raise CodecError("lz4: the compressed data is incomplete")
             position += read
+            made += len(piece)
             if piece:
                 yield piece
     except RuntimeError as e:
         raise CodecError("lz4: " + one_line(e).rpartition("ERROR_")[2]) from None
-    _check_rest(len(view) - position, checksum, None)
-
-
-def _check_rest(rest: int, checksum: int, quirks: list[str] | None) -> None:
+    rest = len(view) - position
     if rest < checksum:
         raise CodecError("lz4: the compressed data is incomplete")
     if rest > checksum and quirks is not None:
@@ -133,26 +137,11 @@ def _check_rest(rest: int, checksum: int, quirks: list[str] | None) -> None:
 
 
 def _unlz4_frame(view: memoryview, limit: int, quirks: list[str] | None, checksum: int = 0) -> bytearray:
-    """Decompress the first frame. Kafka ignores the bytes after it.
-
-    `checksum` is the size of the checksum after the frame in bytes.
-    """
-    context = frame.create_decompression_context()
     out = bytearray()
-    position, ended = 0, False
-    try:
-        while not ended:
-            room = min(limit + 1 - len(out), max(2 * _LZ4_BLOCK, len(out)), _LZ4_PIECE)
-            piece, read, ended = frame.decompress_chunk(context, view[position:], room)
-            if not (ended or read or piece):
-                raise CodecError("lz4: the compressed data is incomplete")
-            position += read
-            out += piece
-            if len(out) > limit:
-                raise DecompressionLimit(limit)
-    except RuntimeError as e:
-        raise CodecError("lz4: " + one_line(e).rpartition("ERROR_")[2]) from None
-    _check_rest(len(view) - position, checksum, quirks)
+    for piece in _frame_pieces(view, checksum, limit, quirks):
+        out += piece
+        if len(out) > limit:
+            raise DecompressionLimit(limit)
     return out
 
 
