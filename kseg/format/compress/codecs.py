@@ -83,7 +83,7 @@ class Codec:
 CODECS: dict[int, Codec] = {
     codec.id: codec
     for codec in (
-        Codec(0, "none", "kseg.format.compress.uncompressed", b""),
+        Codec(0, "none", "kseg.format.compress.stored_bytes", b""),
         Codec(1, "gzip", "kseg.format.compress.gzip_streams", b"\x1f\x8b"),
         # Snappy's raw blocks lack a signature; this is the one of snappy-java's frames.
         Codec(2, "snappy", "kseg.format.compress.snappy_blocks", b"\x82SNAPPY\x00"),

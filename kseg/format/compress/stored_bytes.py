@@ -1,4 +1,4 @@
-"""Whether a codec can have stored bytes as they are: a codec does that only with bytes that it cannot make smaller.
+"""Payloads with bytes as they are: those of codec 0, and those of other codecs, which store what they cannot make smaller.
 
 LZ4 and snappy compare fewer positions the longer they find nothing, so they can also store text that follows noise. That
 is why the codecs are tried with the bytes after noise.
@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import snappy
-from lz4 import frame
+from kseg.engine import lazy
+from kseg.format.compress.codecs import Buffer, DecompressionLimit
+
+if TYPE_CHECKING:
+    import snappy
+    from lz4 import frame
+else:
+    snappy, frame = lazy("snappy"), lazy("lz4.frame")
 
 #: The block of LZ4 in Kafka's writer, and the largest that snappy compresses at once.
 BLOCK = 64 * 1024
@@ -41,3 +49,17 @@ def _is_stored_after(data: bytes, before: int) -> bool:
         return True
     block = noise + data + _NOISE[BLOCK : 2 * BLOCK - before - len(data)]
     return data in frame.compress(block, block_size=frame.BLOCKSIZE_MAX64KB, compression_level=0)
+
+
+def decompress(data: Buffer, limit: int, magic: int, quirks: list[str] | None, room: memoryview | None) -> bytes:
+    if len(data) > limit:
+        raise DecompressionLimit(limit)
+    return bytes(data)
+
+
+def compress(data: Buffer, magic: int, level: int | None) -> bytes:
+    return bytes(data)
+
+
+def decompress_pieces(view: memoryview, magic: int) -> Iterator[Buffer]:
+    yield view
