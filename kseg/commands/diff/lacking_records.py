@@ -22,7 +22,7 @@ from kseg.findings import do_nothing
 from kseg.format.segment.records_chunk import Record
 from kseg.format.storage.atomic_write import whole_file
 from kseg.format.writer.output_guards import folder_of_results
-from kseg.format.writer.repacked_batch import repack
+from kseg.format.writer.records_builder import repack
 
 #: Differences in which one replica has records that the other lacks, or other records.
 _LACKING = ("missing", "ends-earlier", "starts-later", "damaged", "content")

@@ -53,7 +53,7 @@ from kseg.format.storage.local_files import open_file
 from kseg.format.storage.naming import UNPLACED
 from kseg.format.storage.source import open_source
 from kseg.format.writer import rewritten_rows
-from kseg.format.writer.repacked_batch import RepackedBatch
+from kseg.format.writer.records_builder import RepackedBatch
 
 
 def unplaced_path(log: Path) -> Path:

@@ -14,7 +14,7 @@ from kseg.format.record.columns import BatchColumns
 from kseg.format.record.crc import crc32_of
 from kseg.format.record.layout import CODEC_MASK, CONTROL, LEGACY_CRC_AT, MAGIC_AT, V0_KEY_AT, V1_KEY_AT
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.writer.repacked_batch import RepackedBatch, repack
+from kseg.format.writer.records_builder import RepackedBatch, repack
 
 #: The largest number of record headers of one batch that are kept as objects.
 MAX_HEADERS_HELD = 500_000

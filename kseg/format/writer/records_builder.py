@@ -3,27 +3,21 @@
 For tests, tools and single batches: one batch per call. ``record.encoder`` has the loops that write bytes. A conversion
 feeds them from the reader's columns without objects.
 
-Pack records into v2 batches: one per old batch, or batches of a chosen size.
+Pack records into v2 batches: one per old batch, or batches of a chosen size. Some of the records of a batch are written as
+a batch of the same version, codec, producer and offsets, as a cleaner does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kseg.errors import UsageError
-from kseg.format.compress.codecs import CODECS, compress
+from kseg.format.compress.codecs import CODECS, codec_name, compress
 from kseg.format.record import encoder, layout
 from kseg.format.record.columns import BatchColumns, RecordColumns
-from kseg.format.record.layout import (
-    FIRST_LEADER_EPOCH,
-    INT32_MAX,
-    LOG_APPEND_TIME,
-    NO_TIMESTAMP,
-    RECORD_BATCH_OVERHEAD,
-)
-from kseg.format.segment.records_chunk import Header
+from kseg.format.segment.records_chunk import Header, Record
 from kseg.text import unknown_name
 
 
@@ -235,21 +229,21 @@ class BatchPacker:
     """
 
     def __init__(self, limit: int | None, wrote: Callable[[memoryview, int], None]) -> None:
-        self.leader_epoch = FIRST_LEADER_EPOCH
+        self.leader_epoch = layout.FIRST_LEADER_EPOCH
         self._limit = limit
         self._wrote = wrote
         self._buffer = OutputBuffer()
-        self._end = RECORD_BATCH_OVERHEAD
+        self._end = layout.RECORD_BATCH_OVERHEAD
         self._count = 0
         self._codec = 0
         self._append_time = 0
         self._base_offset = 0
         self._last_offset = 0
-        self._base_timestamp = NO_TIMESTAMP
-        self._max_timestamp = NO_TIMESTAMP
+        self._base_timestamp = layout.NO_TIMESTAMP
+        self._max_timestamp = layout.NO_TIMESTAMP
 
     def add_entry(self, data: Any, records: RecordColumns, first: int, stop: int, codec: int, append_time: int) -> None:
-        """Add the records of one wrapper, which stay together; ``append_time`` is LOG_APPEND_TIME or 0."""
+        """Add the records of one wrapper, which stay together; ``append_time`` is layout.LOG_APPEND_TIME or 0."""
         if self._joins(records, first, stop, codec, append_time):
             end = self._encode(data, records, first, stop)
             if self._limit is not None and end <= self._limit:
@@ -265,7 +259,7 @@ class BatchPacker:
     ) -> None:
         """Add uncompressed messages, with one or several timestamp types."""
         while first < stop:
-            append_time = batches.attributes[records.batch[first]] & LOG_APPEND_TIME
+            append_time = batches.attributes[records.batch[first]] & layout.LOG_APPEND_TIME
             append_time = append_time if batches.magic[records.batch[first]] else 0
             if not self._count or self._codec != codec:
                 self._begin(records, first, codec, append_time)
@@ -293,14 +287,15 @@ class BatchPacker:
             return
         view, end = self._buffer.view[: self._end], self._end
         if self._codec:
-            view = memoryview(bytearray(RECORD_BATCH_OVERHEAD) + compress(self._codec, view[RECORD_BATCH_OVERHEAD:]))
+            overhead = layout.RECORD_BATCH_OVERHEAD
+            view = memoryview(bytearray(overhead) + compress(self._codec, view[overhead:]))
             end = len(view)
         encoder.finish_batch(
             view, 0, end, self._base_offset, self._last_offset, self._count, self._codec | self._append_time,
             self._base_timestamp, self._max_timestamp, -1, -1, -1, self.leader_epoch,
         )  # fmt: skip
         self._wrote(view, self._codec)
-        self._end, self._count = RECORD_BATCH_OVERHEAD, 0
+        self._end, self._count = layout.RECORD_BATCH_OVERHEAD, 0
 
     def _joins(self, records: RecordColumns, first: int, stop: int, codec: int, append_time: int) -> bool:
         """Return whether records fit into the current batch: the same codec, timestamp type and append time."""
@@ -309,7 +304,7 @@ class BatchPacker:
             and self._codec == codec
             and self._append_time == append_time
             and not (append_time and records.timestamp[first] != self._base_timestamp)
-            and records.offset[stop - 1] - self._base_offset <= INT32_MAX
+            and records.offset[stop - 1] - self._base_offset <= layout.INT32_MAX
         )
 
     def _begin(self, records: RecordColumns, first: int, codec: int, append_time: int) -> None:
@@ -336,3 +331,69 @@ class BatchPacker:
         self._count += stop - first
         self._last_offset = records.offset[stop - 1]
         self._max_timestamp = max(self._max_timestamp, encoder.largest_timestamp(records, first, stop))
+
+
+@dataclass(frozen=True, slots=True)
+class RepackedBatch:
+    """A batch that replaces another, with the number of its records and their first and last offset.
+
+    ``left_out`` are the offsets of the readable records that it lacks.
+    """
+
+    data: bytes
+    records: int
+    offset: int
+    last_offset: int
+    left_out: tuple[int, ...] = ()
+
+    def lost_ranges(self, last: int) -> list[tuple[int, int]]:
+        """Return the ranges of lost offsets, ends inclusive, of a batch with the last offset ``last``."""
+        after = max((self.last_offset, *self.left_out)) + 1
+        ranges: list[tuple[int, int]] = []
+        for low, high in [*((one, one) for one in self.left_out), *([(after, last)] if after <= last else ())]:
+            begin = ranges.pop()[0] if ranges and ranges[-1][1] + 1 == low else low
+            ranges.append((begin, high))
+        return ranges
+
+
+def repack(batches: BatchColumns, row: int, kept: Iterable[Record], left_out: tuple[int, ...] = ()) -> RepackedBatch:
+    """Return some records of a batch, at least one, whose offsets are in order, as a batch of its version and codec."""
+    records = [
+        PlainRecord(
+            one.offset, one.key, one.value, layout.NO_TIMESTAMP if one.timestamp is None else one.timestamp, one.headers
+        )
+        for one in kept
+    ]
+    build = _batch if batches.magic[row] >= 2 else _wrapper
+    return RepackedBatch(build(batches, row, records), len(records), records[0].offset, records[-1].offset, left_out)
+
+
+def _wrapper(batches: BatchColumns, row: int, records: list[PlainRecord]) -> bytes:
+    attributes = batches.attributes[row]
+    return build_wrapper(
+        records,
+        magic=batches.magic[row],
+        compression=codec_name(attributes & layout.CODEC_MASK),
+        timestamp_type=layout.TIMESTAMP_TYPES[bool(batches.magic[row] and attributes & layout.LOG_APPEND_TIME)],
+    )
+
+
+def _batch(batches: BatchColumns, row: int, records: list[PlainRecord]) -> bytes:
+    attributes = batches.attributes[row]
+    append_time = attributes & layout.LOG_APPEND_TIME
+    return build_batch(
+        records,
+        base_offset=batches.base_offset[row],
+        last_offset=batches.last_offset[row],
+        compression=codec_name(attributes & layout.CODEC_MASK),
+        timestamp_type=layout.TIMESTAMP_TYPES[bool(append_time)],
+        base_timestamp=batches.base_timestamp[row],
+        max_timestamp=batches.max_timestamp[row] if append_time else None,
+        producer_id=batches.producer_id[row],
+        producer_epoch=batches.producer_epoch[row],
+        base_sequence=batches.base_sequence[row],
+        partition_leader_epoch=batches.partition_leader_epoch[row],
+        transactional=bool(attributes & layout.TRANSACTIONAL),
+        control=bool(attributes & layout.CONTROL),
+        delete_horizon=batches.base_timestamp[row] if attributes & layout.DELETE_HORIZON else None,
+    )
