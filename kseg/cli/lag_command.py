@@ -25,8 +25,7 @@ from kseg.commands.lag.committed_offsets import (
 )
 from kseg.commands.lag.group_events import GroupEvents, read_group
 from kseg.commands.lag.history import GroupHistory, group_history, log_requests
-from kseg.commands.lag.log_history import read_log
-from kseg.commands.lag.offset_map import read_offset_map
+from kseg.commands.lag.log_history import read_log, read_offset_map
 from kseg.errors import UsageError
 from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from kseg.format.internal_topics.state import Moment

@@ -71,7 +71,7 @@ def test_kafkas_tool_reads_the_offsets_of_now_and_of_a_time(tmp_path: Path) -> N
 
 def test_offsets_of_another_cluster(tmp_path: Path) -> None:
     """A map with holes: an offset in a hole is that of the next record, one after the last record the end."""
-    from kseg.commands.lag.offset_map import read_offset_map
+    from kseg.commands.lag.log_history import read_offset_map
 
     rows = [(0, 9, 0), (20, 29, 10), (40, 40, 20)]
     file = tmp_path / "map.jsonl"

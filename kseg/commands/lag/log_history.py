@@ -1,17 +1,24 @@
-"""The end of a partition's log over time, and the timestamps of the records at committed offsets.
+"""The end of a partition's log over time, the timestamps of the records at committed offsets, and maps of offsets.
 
 The log end at a time is the offset after the last batch with an earlier timestamp. Timestamps of producers can go back: a
 batch counts at the latest time of a batch before it.
+
+A map has the offsets of records in another cluster: ``kseg lag --offset-map`` reads it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
+import json
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
 from kseg.commands.lag.committed_offsets import PartitionReplica
 from kseg.commands.lag.group_events import PartitionRead, Timeline
+from kseg.errors import UsageError
 from kseg.findings import Report
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import CONTROL
@@ -119,3 +126,68 @@ class _LogReader:
                 return
             self._found.times[wanted[self._resolved]] = timestamps[at]
             self._resolved += 1
+
+
+_MAP_FIELDS = ("partition", "src_first", "src_last", "dst_first")
+
+
+class MappedRun(NamedTuple):
+    """Records without a hole: ``src_first`` to ``src_last`` of the source, from ``dst_first`` on in the other cluster."""
+
+    src_first: int
+    src_last: int
+    dst_first: int
+
+
+class OffsetMap:
+    """The runs of records by topic and partition."""
+
+    def __init__(self, runs: Mapping[tuple[str, int], Iterable[MappedRun]]) -> None:
+        self._runs = {place: sorted(found) for place, found in runs.items()}
+
+    def target(self, topic: str, partition: int, offset: int) -> int | None:
+        """Return the offset of the first record at or after ``offset``, the end after the last one; None without a run."""
+        runs = self._runs.get((topic, partition))
+        if not runs:
+            return None
+        found = bisect_right(runs, offset, key=lambda run: run.src_first) - 1
+        if found >= 0 and offset <= runs[found].src_last:
+            return runs[found].dst_first + offset - runs[found].src_first
+        if found + 1 < len(runs):
+            return runs[found + 1].dst_first
+        return runs[-1].dst_first + runs[-1].src_last - runs[-1].src_first + 1
+
+
+#: The characters of a line of a map of offsets, at most: a topic's name has 249.
+_LONGEST_LINE = 10_000
+
+
+def read_offset_map(path: str) -> OffsetMap:
+    """Read a map: one JSON object per line, with ``topic``, ``partition``, ``src_first``, ``src_last`` and ``dst_first``.
+
+    Raises UsageError with the line that is not one.
+    """
+    runs: dict[tuple[str, int], list[MappedRun]] = defaultdict(list)
+    try:
+        with open(path, encoding="utf-8") as lines:
+            for number, line in enumerate(iter(partial(lines.readline, _LONGEST_LINE), ""), 1):
+                if line.strip():
+                    topic, partition, run = _parsed(f"{path}, line {number}", line)
+                    runs[topic, partition].append(run)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from error
+    return OffsetMap(runs)
+
+
+def _parsed(place: str, line: str) -> tuple[str, int, MappedRun]:
+    try:
+        row = json.loads(line)
+        topic, numbers = row["topic"], [row[name] for name in _MAP_FIELDS]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UsageError(f"{place}: expected a JSON object with topic, {', '.join(_MAP_FIELDS)}") from error
+    if not isinstance(topic, str) or not all(type(number) is int and number >= 0 for number in numbers):
+        raise UsageError(f"{place}: expected a text as topic, and numbers from 0 on")
+    run = MappedRun(*numbers[1:])
+    if run.src_last < run.src_first:
+        raise UsageError(f"{place}: src_last is below src_first")
+    return topic, numbers[0], run
