@@ -19,10 +19,17 @@ from kseg.cli.typed_command import TableOptions, command
 from kseg.commands.diff.comparison import compare
 from kseg.commands.diff.differences import SAME_CONTENT, Comparison
 from kseg.commands.diff.key_differences import KeyComparison, compare_keys
-from kseg.commands.diff.lacking_records import ExportedRecords, ExportPlace, LackingOffsets, export_lacking
 from kseg.commands.diff.metadata_copies import differences, read_copy
 from kseg.commands.diff.replica import Replica, files_of
-from kseg.commands.diff.replica_pairs import UNREAD, PairOutcome, compare_replicas
+from kseg.commands.diff.replica_pairs import (
+    UNREAD,
+    ExportedRecords,
+    ExportPlace,
+    LackingOffsets,
+    PairOutcome,
+    compare_replicas,
+    export_lacking,
+)
 from kseg.errors import KsegError, UsageError
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.storage.local_files import check_no_url_folder
