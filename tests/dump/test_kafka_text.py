@@ -112,13 +112,13 @@ def test_a_v0_message_has_no_timestamp_type() -> None:
 )
 def test_null_is_left_out_and_empty_is_not(key: bytes | None, value: bytes | None, line: str) -> None:
     """A null key is not printed, an empty one is."""
-    assert dump_log_lines.record_line(replace(RECORD, key=key, value=value), BATCH, print_data=True) == line
+    assert dump_log_lines.record_line(replace(RECORD, key=key, value=value), BATCH) == line
 
 
 def test_header_keys_are_not_quoted() -> None:
     record = replace(RECORD, timestamp=None, headers=(Header("h1", b"x"), Header("h,2", None), Header("\udcff", b"")))
-    assert dump_log_lines.record_line(record, BATCH, print_data=False) == (
-        "| offset: 48 CreateTime: -1 keySize: 1 valueSize: 1 sequence: 0 headerKeys: [h1,h,2,\ufffd]"
+    assert dump_log_lines.record_line(record, BATCH) == (
+        "| offset: 48 CreateTime: -1 keySize: 1 valueSize: 1 sequence: 0 headerKeys: [h1,h,2,\ufffd] key: c payload: d"
     )
 
 
@@ -129,9 +129,9 @@ def test_a_legacy_record_has_its_own_crc() -> None:
     crc = dump_log_lines.message_crc(payload, 0, key_at=22, value_end=len(payload))
     record = Record(0, 43, None, None, None, None, b"v2", (), None)
     expected = "| offset: 43 NoTimestampType: -1 keySize: -1 valueSize: 2 isValid: true crc: 3583380088 payload: v2"
-    assert dump_log_lines.record_line(record, MESSAGE, print_data=True, inner_crc=crc) == expected
+    assert dump_log_lines.record_line(record, MESSAGE, inner_crc=crc) == expected
     plain = replace(MESSAGE, compression="none", crc=3583380088, crc_valid=True)
-    assert dump_log_lines.record_line(record, plain, print_data=True) == expected
+    assert dump_log_lines.record_line(record, plain) == expected
     damaged = payload[:-1] + b"3"
     assert dump_log_lines.message_crc(damaged, 0, key_at=22, value_end=len(damaged)) == (3583380088, False)
 
@@ -163,7 +163,7 @@ def test_a_control_record_has_its_marker_and_not_data(type_id: int, value: str, 
     key = b"\0\0" + type_id.to_bytes(2, "big")
     payload = bytes.fromhex(value)
     record = replace(RECORD, sequence=-1, key=key, value=payload, control=control_records.decode(key, payload))
-    line = dump_log_lines.record_line(record, replace(BATCH, control=True), print_data=True)
+    line = dump_log_lines.record_line(record, replace(BATCH, control=True))
     assert line == f"| offset: 48 CreateTime: 2 keySize: 4 valueSize: {len(payload)} sequence: -1 headerKeys: []{text}"
 
 

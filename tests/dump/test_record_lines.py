@@ -154,7 +154,7 @@ def check_run(run: RecordsItem, encoding: str) -> None:
     values = encoding == "utf8"
     assert looped(run, layout, lambda i: [b"other\n"]) == "".join(loop_lines(run, wanted, values, values))
     if modern:
-        wanted = [dump_log_lines.record_line(record, run.batch, print_data=True) + "\n" for record in run.records()]
+        wanted = [dump_log_lines.record_line(record, run.batch) + "\n" for record in run.records()]
         assert text_lines(run, run.kept) == wanted
         assert written(lambda lines: write_text(run, lines)) == "".join(wanted)
         layout = text_layout(stamp_of(run))
@@ -238,7 +238,7 @@ def test_a_line_in_pieces_is_the_row(segment: Path, encoding: str, found: list[F
             wanted = json_rows(run, encoding)
             # A buffer of one byte can't hold a line.
             assert written(lambda lines, run=run: write_json(run, encoding, lines), 1) == "".join(wanted)  # type: ignore[misc]
-            wanted = [dump_log_lines.record_line(record, run.batch, print_data=True) + "\n" for record in run.records()]
+            wanted = [dump_log_lines.record_line(record, run.batch) + "\n" for record in run.records()]
             assert written(lambda lines, run=run: write_text(run, lines), 1) == "".join(wanted)  # type: ignore[misc]
 
 
@@ -293,10 +293,7 @@ def test_no_more_headers_are_written_in_pieces_than_as_a_row(segment: Path) -> N
     assert record_lines.is_large(run, 0)
     assert written(lambda lines: write_json(run, "auto", lines)) == "".join(json_rows(run, "auto"))
     (record,) = run.records()
-    assert (
-        written(lambda lines: write_text(run, lines))
-        == dump_log_lines.record_line(record, run.batch, print_data=True) + "\n"
-    )
+    assert written(lambda lines: write_text(run, lines)) == dump_log_lines.record_line(record, run.batch) + "\n"
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])

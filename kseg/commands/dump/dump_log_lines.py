@@ -1,8 +1,8 @@
 """The lines that kafka-dump-log prints for a segment, byte for byte, for the scripts that parse them.
 
 Shallow: ``header_lines`` and a ``batch_line`` for each batch, as ``kafka-dump-log --files F`` prints them. Deep: a
-``record_line`` for each record after its batch's line, as with ``--deep-iteration``, or with ``--print-data-log``
-(``print_data``). Source: ``org.apache.kafka.tools.DumpLogSegments`` of Kafka 4.3.0.
+``record_line`` for each record after its batch's line, as with ``--print-data-log``. Source:
+``org.apache.kafka.tools.DumpLogSegments`` of Kafka 4.3.0.
 
 The text is not escaped, like in Kafka: a key with a line feed makes two lines. The caller must escape the text before it
 goes to a terminal. If kafka-dump-log would end with a stack trace, the line lacks that part.
@@ -175,12 +175,11 @@ def record_line(
     record: Record,
     batch: RecordBatch,
     *,
-    print_data: bool,
     inner_crc: tuple[int, bool] | None = None,
     topic: str | None = None,
     contents: tuple[str | None, str | None] | None = None,
 ) -> str:
-    """Return the line of a record; with ``print_data`` its key and value, except those of a control record.
+    """Return the line of a record with its key and value, except those of a control record.
 
     For v0 and v1 messages Kafka prints the CRC, too. For a message in a wrapper it is the inner message's, ``inner_crc``,
     which ``message_crc`` returns; without it, the line lacks the CRC. It can't be computed from the record, because
@@ -199,7 +198,7 @@ def record_line(
         record.key,
         record.value,
         middle,
-        print_data and not batch.control and topic is None and not contents,
+        not batch.control and topic is None and not contents,
     )
     if record.control:
         return line + control_text(record.control)

@@ -332,7 +332,6 @@ def text_lines(run: RecordsItem, kept: Sequence[int]) -> list[str]:
             dump_log_lines.record_line(
                 chunk.record(i),
                 batch,
-                print_data=True,
                 inner_crc=_inner_crc(run, i, data) if wrapped else None,
                 topic=run.topic,
                 contents=_text_contents(run, i),
@@ -344,7 +343,7 @@ def text_lines(run: RecordsItem, kept: Sequence[int]) -> list[str]:
     lines = []
     for i in kept:
         if lists.header_count[i]:
-            lines.append(dump_log_lines.record_line(chunk.record(i), batch, print_data=True) + "\n")
+            lines.append(dump_log_lines.record_line(chunk.record(i), batch) + "\n")
             continue
         key_at, key_size, value_at, value_size = (
             lists.key_at[i],

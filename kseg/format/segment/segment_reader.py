@@ -78,7 +78,6 @@ class SegmentReader:
         *,
         report: Report = do_nothing,
         verify_crc: bool = True,
-        max_entry_size: int = MAX_ENTRY_SIZE,
         by_name: bool = True,
         buffers: Buffers | None = None,
         reports_read_error: bool = False,
@@ -92,7 +91,7 @@ class SegmentReader:
         self._verify_crc = verify_crc
         # Whether a file with a segment's name but no readable batch is a damaged segment; otherwise NotASegmentError.
         self._by_name = by_name
-        self._max_size = max_entry_size - layout.LOG_OVERHEAD
+        self._max_size = MAX_ENTRY_SIZE - layout.LOG_OVERHEAD
         # Thousands of short ranges are read: after damage, and when a conversion reads back its output.
         room = WINDOW_SIZE if source.size is None else min(WINDOW_SIZE, max(source.size - source.start, 1024))
         buffers = buffers or Buffers()

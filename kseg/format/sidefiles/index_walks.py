@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from typing import Generic, TypeVar
 
 from kseg.findings import Finding, Report, do_nothing
@@ -26,7 +26,7 @@ from kseg.format.sidefiles.indexes import (
     TimeEntry,
     of_single_index,
 )
-from kseg.format.sidefiles.side_file_reading import fixed_entries, fixed_runs
+from kseg.format.sidefiles.side_file_reading import fixed_runs
 from kseg.format.storage.source import Source
 from kseg.text import iso_time
 
@@ -138,14 +138,16 @@ def walk_time_index(source: Source, base_offset: int, report: Report = do_nothin
 def walk_txn_index(source: Source, base_offset: int, report: Report = do_nothing) -> Iterator[tuple[int, AbortedTxn]]:
     """Yield the entries of a ``.txnindex``. Entries of an unknown version are read with the known layout."""
     before: AbortedTxn | None = None
-    for at, (version, *fields) in fixed_entries(source, ABORTED_TXN, report):
+    size = ABORTED_TXN.size
+    runs = (zip(count(at, size), ABORTED_TXN.iter_unpack(run)) for at, run in fixed_runs(source, size, report))
+    for at, (version, *fields) in chain.from_iterable(runs):
         entry = AbortedTxn._make((*fields, version))
-        end = at + ABORTED_TXN.size
+        end = at + size
         if version != VERSION:
             facts: dict[str, object] = {"version": version}
             report(Finding("txn-index-version", at, end, facts=facts))
         elif entry.last_offset < base_offset:
-            _below_base(at, ABORTED_TXN.size, entry.last_offset, base_offset, report)
+            _below_base(at, size, entry.last_offset, base_offset, report)
         else:
             facts = {"producer_id": entry.producer_id, "first": entry.first_offset, "last": entry.last_offset}
             place = at, end, entry.first_offset, entry.last_offset

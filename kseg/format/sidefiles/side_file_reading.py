@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Iterator
-from itertools import count
 from typing import TypeVar
 
 from kseg.errors import UnreadableError
@@ -48,14 +46,6 @@ def blocks(buffer: InputBuffer, size: int) -> Iterator[tuple[int, memoryview]]:
         yield at, buffer.view[first : buffer.start]
 
 
-def fixed_entries(
-    source: Source, layout: struct.Struct, report: Report, *, preallocated: bool = False
-) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield (byte, fields) of each entry, with the rules of fixed_runs."""
-    for begin, run in fixed_runs(source, layout.size, report, preallocated=preallocated):
-        yield from zip(count(begin, layout.size), layout.iter_unpack(run), strict=False)
-
-
 def fixed_runs(
     source: Source, size: int, report: Report, *, preallocated: bool = False
 ) -> Iterator[tuple[int, memoryview]]:
@@ -95,11 +85,11 @@ def lines(source: Source, report: Report) -> Iterator[tuple[int, bytes]]:
         buffer.start = following
 
 
-def read_small_file(source: Source, report: Report, limit: int = MAX_WHOLE) -> bytes | None:
-    """Return all bytes of a small file, None if it has more than ``limit``."""
+def read_small_file(source: Source, report: Report) -> bytes | None:
+    """Return all bytes of a small file, None if it has more than MAX_WHOLE."""
     buffer = new_buffer(source, report)
-    buffer.fill(limit + 1)
-    return None if buffer.available > limit else bytes(buffer.view[buffer.start : buffer.end])
+    buffer.fill(MAX_WHOLE + 1)
+    return None if buffer.available > MAX_WHOLE else bytes(buffer.view[buffer.start : buffer.end])
 
 
 #: Yields (byte, entry) of each entry of a source, and reports findings.
