@@ -10,7 +10,8 @@ Sources: ``CheckpointFile``, ``LeaderEpochCheckpointFile``, ``OffsetCheckpointFi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -275,3 +276,10 @@ def known_leader_epochs(folder: str | Path) -> list[LeaderEpoch]:
     with suppress(UnreadableError):
         return stored_leader_epochs(folder) or []
     return []
+
+
+def epochs_of(entries: Sequence[LeaderEpoch], start: int, end: int) -> set[int]:
+    """Return the leader epochs that offsets ``start`` to ``end`` (exclusive) have by a partition's checkpoint."""
+    starts = [entry.start_offset for entry in entries]
+    first = max(bisect_right(starts, start) - 1, 0)
+    return {entry.epoch for entry in entries[first : bisect_left(starts, end)]}

@@ -7,7 +7,6 @@ offset is corrected only if there is proof of the right one, see ``BaseOffsetPro
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -120,21 +119,13 @@ class AdjacentBatches:
         """
         end = previous + 1 + last.high - last.low + 1
         stored = last.low in self.ends or last.high + 1 in self.ends
-        if (
-            last.low == previous + 1
-            or end not in self.ends
-            or stored
-            or self._are_of_another_epoch(last, previous + 1, end)
-        ):
+        if last.low == previous + 1 or end not in self.ends or stored:
+            return None
+        if last.leader_epoch >= 0 and checkpoints.epochs_of(self.leader_epochs, previous + 1, end) - {
+            last.leader_epoch
+        }:
             return None
         return last.beginning_at(end)._replace(position=last.end, first_time=-1, last_time=-1, producer=None)
-
-    def _are_of_another_epoch(self, batch: LocatedBatch, low: int, end: int) -> bool:
-        """Return whether the checkpoint has another leader epoch than a batch's own for an offset of ``low`` to ``end``."""
-        starts = [entry.start_offset for entry in self.leader_epochs]
-        first = max(bisect_right(starts, low) - 1, 0)
-        there = {entry.epoch for entry in self.leader_epochs[first : bisect_left(starts, end)]}
-        return batch.leader_epoch >= 0 and not there <= {batch.leader_epoch}
 
     def contradicts(self, first: LocatedBatch, name: int | None) -> bool:
         """Return whether the first batch begins after the offset that the segment's first batch must have."""
