@@ -17,6 +17,7 @@ from kseg.format.record.columns import CRC_BAD
 from kseg.format.record.layout import INT32_MAX, INT64_MAX
 from kseg.format.record.offset_evidence import one_bit_apart
 from kseg.format.segment.segment_reader import SegmentReader, Window
+from kseg.format.sidefiles import checkpoints
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.source import Source
 
