@@ -32,6 +32,8 @@ from kseg.format.storage.naming import is_archive_name, tiered_parts
 _TAR_MAGIC_AT, _TAR_MAGIC = 257, b"ustar"
 #: The bytes of a hole that are read at once.
 _PIECE = 1 << 20
+#: Why bytes of a member cannot be read that its header names.
+ENDS_EARLY = "the archive ends within this file"
 
 
 class MemberFile(PositionedFile):
@@ -53,7 +55,10 @@ class MemberFile(PositionedFile):
         if is_hole:
             view[:count] = bytes(count)
         else:
-            count = os.preadv(self._member.file.fileno(), [memoryview(view)[:count]], begin)
+            stored = max(0, min(count, self._member.end - begin))
+            count = os.preadv(self._member.file.fileno(), [memoryview(view)[:stored]], begin)
+            if not count:  # an early end of the archive is not the end of the member
+                raise OSError(ENDS_EARLY)
         self._position += count
         return count
 

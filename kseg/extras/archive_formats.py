@@ -75,14 +75,16 @@ class Status(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A regular file of ``size`` bytes in an archive. Its bytes are in ``file`` from ``offset`` on.
+    """A regular file of ``size`` bytes in an archive. Its bytes are in ``file`` from ``offset`` on, up to ``end``.
 
-    ``sparse`` has (position, bytes) of the stored ranges, in their order, None if everything is stored. ``mtime`` is in
-    seconds since 1970. ``number`` is unique in the archive.
+    An archive that ends early has fewer bytes than its header names: reading the others fails. ``sparse`` has (position,
+    bytes) of the stored ranges, in their order, None if everything is stored. ``mtime`` is in seconds since 1970. ``number``
+    is unique in the archive.
     """
 
     file: IO[bytes]
     offset: int
+    end: int
     size: int
     mtime: float
     number: int
@@ -174,6 +176,9 @@ _PIECE = 1 << 20
 _ZEROS = bytes(_PIECE)
 _ENCRYPTED = 1
 _LATEST = 1 << 33  # seconds since 1970
+#: The most bytes of a member that an archive lacks: a segment has at most 2 GiB, and the header of a damaged archive names
+#: any size.
+_MOST_ABSENT = 1 << 31
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
@@ -288,14 +293,14 @@ def _add_tar_member(archive: Archive, file: IO[bytes], info: tarfile.TarInfo, en
     elif info.isreg():
         ranges: Any = info.sparse
         sparse = None if ranges is None else tuple((start, size) for start, size in ranges if size)
-        size = info.size if sparse is not None else min(info.size, max(end - info.offset_data, 0))
         if sparse is not None:
-            if not _is_in_order(sparse, size):
+            if not _is_in_order(sparse, info.size):
                 archive.skip("with a wrong map of their holes", info.name)
                 return
-            archive.expand(size, end)
+            archive.expand(info.size, end)
         mtime = info.mtime if 0 <= info.mtime < _LATEST else 0.0  # not infinite or NaN
-        archive.add(info.name, Member(file, info.offset_data, size, mtime, info.offset + 1, sparse))
+        size = info.size if sparse is not None else min(info.size, max(end - info.offset_data, 0) + _MOST_ABSENT)
+        archive.add(info.name, Member(file, info.offset_data, end, size, mtime, info.offset + 1, sparse))
     elif not info.isdir():
         archive.skip("that are devices, FIFOs or of unknown kinds", info.name)
 
@@ -326,5 +331,5 @@ def _read_zip(archive: Archive, file: IO[bytes]) -> None:
             mtime = 0.0
             with suppress(OverflowError, ValueError):
                 mtime = time.mktime((*info.date_time, 0, 0, -1))
-            member = Member(spool, offset, spool.tell() - offset, mtime, info.header_offset + 1)
+            member = Member(spool, offset, spool.tell(), info.file_size, mtime, info.header_offset + 1)
             archive.add(info.filename, member)

@@ -222,6 +222,54 @@ def test_an_incomplete_archive_is_not_taken_for_a_whole_one(brokers: Path) -> No
     assert (code, rows[-1]["files"] > 5) == (2, True), stderr
 
 
+def cut_within(brokers: Path, name: str, path: Path) -> Path:
+    """Write a tar of broker 2 that ends 300 bytes after the beginning of a member, and return its partition folder."""
+    whole = tar(brokers / "broker-2", brokers.parent / "x.tar")
+    with tarfile.open(whole) as found:
+        at = found.getmember(f"broker-2/{name}").offset_data
+    data = whole.read_bytes()[: at + 300]
+    path.write_bytes(gzip.compress(data)[:-1] if path.suffix == ".gz" else data)
+    return path / f"broker-2/{name}"
+
+
+@pytest.mark.parametrize("name", ["cut.tar", "cut.tar.gz"])
+def test_a_half_copied_file_is_a_read_error(name: str, brokers: Path) -> None:
+    """A segment of which an archive has only the beginning is not one that a broker truncates: no command calls it damaged,
+    and each one fails, also if the segment is named alone. The batches before the end of the archive are read.
+    """
+    segment = cut_within(brokers, f"orders-0/{'96'.zfill(20)}.log", brokers.parent / name)
+    for path in (segment, segment.parent):
+        code, rows, stderr = validate(path)
+        assert (code, [row.get("rule") for row in rows if row.get("file") == str(segment)]) == (2, ["read-error"])
+        assert f"{segment}: byte 300: read error: the archive ends within this file" in stderr
+    for command in (("grep", "-c", "."), ("dump",), ("stats",), ("recovery",), ("transactions",)):
+        path = segment.parent if command[0] == "recovery" else segment
+        done = invoke(*command, path)
+        assert (done.exit_code, "the archive ends within this file" in done.stderr) == (2, True), (command, done.stderr)
+        assert not {"truncat", "abort"} & {*done.stdout.split()}
+    done = invoke("diff", segment, brokers / "broker-1" / "orders-0" / segment.name)
+    assert (done.exit_code, done.stdout, "the archive ends" in done.stderr) == (2, "", True)
+
+
+def test_a_damaged_file_of_a_zip_is_a_read_error(tmp_path: Path) -> None:
+    """The bytes that a zip cannot decompress are unread: they are not lost, and those of the next file do not follow."""
+    for number in range(2):
+        (tmp_path / f"orders-{number}").mkdir()
+        shutil.copy(SEGMENT, tmp_path / f"orders-{number}" / LOG)
+    archive = tmp_path / "x.zip"
+    with zipfile.ZipFile(archive, "w") as out:
+        for number in range(2):
+            out.write(SEGMENT, f"orders-{number}/{LOG}")
+    data = bytearray(archive.read_bytes())
+    data[200] ^= 1  # the CRC is that of the whole file
+    archive.write_bytes(data)
+    code, rows, stderr = validate(archive)
+    found = [(row["file"], row["rule"]) for row in rows if row["kind"] == "finding" and row["severity"] == "error"]
+    assert (code, rows[-1]["verdict"], rows[-1]["lost_bytes"]) == (2, "undetermined", 0), stderr
+    assert found == [(str(archive), "read-error"), (f"{archive}/orders-0/{LOG}", "read-error")]
+    assert validate(archive / "orders-1" / LOG)[0] == 0
+
+
 @pytest.mark.slow
 def test_compressed_archives_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few bytes that expand to many terabytes end with one line."""

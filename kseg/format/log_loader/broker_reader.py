@@ -12,8 +12,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kseg.errors import UnreadableError
-from kseg.findings import do_nothing
+from kseg.findings import fail_on_read_error
 from kseg.format.compress import codecs
 from kseg.format.compress.codecs import CodecError, DecompressionLimit
 from kseg.format.log_loader import recovered_rows
@@ -133,7 +132,7 @@ class BrokerReader:
         if log.path is None or self.stop >= self._end:
             return
         with open_range(log.path, log.begin + self.stop, log.begin + self._end) as source:
-            buffer = InputBuffer(source, self._room, do_nothing)
+            buffer = InputBuffer(source, self._room, fail_on_read_error(log.path))
             buffer.fill(1)
             batches = self._batches
             while not self.corrupt:
@@ -151,8 +150,6 @@ class BrokerReader:
                         break
                     if batches.count:
                         yield self._read_past(batches)
-            if buffer.failed:
-                raise UnreadableError(f"{log.path}: cannot be read at byte {buffer.position}")
 
     def _read_past(self, batches: BatchColumns) -> BatchColumns:
         row = batches.count - 1
