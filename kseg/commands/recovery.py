@@ -48,7 +48,7 @@ from kseg.format.storage.naming import (
     logs_among,
     partition_of,
 )
-from kseg.format.storage.segment_files import log_dirs_in
+from kseg.format.storage.segment_files import check_complete, log_dirs_in
 from kseg.text import count_of, shell_word
 
 _OF_A_LOG_DIR = {CLEAN_SHUTDOWN, RECOVERY_POINTS, META_PROPERTIES}
@@ -247,6 +247,10 @@ def plans_of(
             for place in found:
                 named = place == os.path.normpath(path)
                 yield place, given if named else brokers.setdefault(log_dir_start.owner_of(place), Broker())
+            try:
+                check_complete(path)
+            except KsegError as error:  # partitions are missing, or files of the log directory
+                unread(str(error))
 
     all_places = list(places())
     for place, broker in all_places:

@@ -27,13 +27,13 @@ from kseg.extras.archive_formats import (
     temporary_copy,
 )
 from kseg.format.compress.gzip_streams import compression_of, decompressed
-from kseg.format.storage.naming import is_archive_name, tiered_parts
+from kseg.format.storage.naming import MISSING_FILES, is_archive_name, tiered_parts
 
 _TAR_MAGIC_AT, _TAR_MAGIC = 257, b"ustar"
 #: The bytes of a hole that are read at once.
 _PIECE = 1 << 20
 #: Why bytes of a member cannot be read that its header names.
-ENDS_EARLY = "the archive ends within this file"
+ENDS_EARLY = "the archive lacks the rest of this file"
 
 
 class MemberFile(PositionedFile):
@@ -141,14 +141,22 @@ def is_folder(path: str) -> bool:
 
 
 def walk(path: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield a folder of an archive and all folders below it in name order, each with its sorted file names."""
+    """Yield a folder of an archive and all folders below it in name order, each with its sorted file names.
+
+    If the archive is incomplete, its unfinished folder has the name MISSING_FILES, or else the archive itself.
+    """
     found = find(path)
     folders = [found[1]] if found else []
+    lacking = [MISSING_FILES] if found and found[0].damage else []
     while found and folders:
         folder = folders.pop()
-        yield "/".join(filter(None, (found[0].path, folder))), sorted(found[0].folders.get(folder, ()))
+        missing, lacking = (lacking, []) if folder == found[0].unfinished else ([], lacking)
+        names = sorted(found[0].folders.get(folder, ())) + missing
+        yield "/".join(filter(None, (found[0].path, folder))), names
         below = sorted(found[0].subfolders.get(folder, ()), reverse=True)
         folders += ["/".join(filter(None, (folder, name))) for name in below]
+    if found and lacking:
+        yield found[0].path, lacking
 
 
 def names_in(path: str) -> list[str]:
@@ -165,6 +173,19 @@ def check_complete(path: str) -> None:
     found = find(path)
     if found and found[0].damage:
         raise UnreadableError(f"{found[0].path}: {found[0].damage}")
+
+
+def is_unfinished(folder: str) -> bool:
+    """Return whether a folder is the one that the end of a damaged archive cuts: it can have more files."""
+    found = find(folder)
+    return found is not None and bool(found[0].damage) and found[0].unfinished == found[1]
+
+
+def check_folder(path: str) -> None:
+    """Raise UnreadableError for an unfinished folder."""
+    found = find(path)
+    if found and is_unfinished(path):
+        raise UnreadableError(f"{path}: files can be missing: {found[0].damage}")
 
 
 def is_archive(head: bytes) -> bool:

@@ -99,12 +99,14 @@ class Member:
 class Archive:
     """The members of an archive by folder.
 
-    ``damage`` says why members are missing, "" if the archive is complete. ``stored`` is the size of the archive in bytes.
+    ``damage`` says why members are missing, "" if the archive is complete. ``unfinished`` is then the folder of the last
+    member: it can have other files, too. ``stored`` is the size of the archive in bytes.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.damage = ""
+        self.unfinished: str | None = ""
         self.stored = 0
         # They stay open, because processes that are forked read from them, too.
         self.files: list[IO[bytes]] = []
@@ -133,6 +135,7 @@ class Archive:
         if own in self.folders[folder]:
             self.skip("that a later member of the same name replaces", name)
         self.folders[folder][own] = member
+        self.unfinished = folder
         self._members += 1
         if self._members > (limit := max(MOST_MEMBERS, self.stored // STORED_PER_MEMBER)):
             raise ArchiveLimitError(f"it has more than {limit:,} members in {self.stored:,} bytes")
@@ -235,6 +238,7 @@ def _copy(archive: Archive, stream: Any, out: IO[bytes], size: Callable[[], int 
 
 def read_members(archive: Archive, file: IO[bytes], *, is_zip: bool) -> None:
     (_read_zip if is_zip else _read_tar)(archive, file)
+    archive.unfinished = None
 
 
 class _Headers:

@@ -178,6 +178,7 @@ class TieredView:
     """The decoded files of a folder with objects of one partition, by name. It has the attributes of an ``Archive``."""
 
     damage = ""
+    unfinished = None
 
     def __init__(self, path: str) -> None:
         self.path = path

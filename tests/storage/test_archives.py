@@ -241,14 +241,70 @@ def test_a_half_copied_file_is_a_read_error(name: str, brokers: Path) -> None:
     for path in (segment, segment.parent):
         code, rows, stderr = validate(path)
         assert (code, [row.get("rule") for row in rows if row.get("file") == str(segment)]) == (2, ["read-error"])
-        assert f"{segment}: byte 300: read error: the archive ends within this file" in stderr
-    for command in (("grep", "-c", "."), ("dump",), ("stats",), ("recovery",), ("transactions",)):
-        path = segment.parent if command[0] == "recovery" else segment
-        done = invoke(*command, path)
-        assert (done.exit_code, "the archive ends within this file" in done.stderr) == (2, True), (command, done.stderr)
-        assert not {"truncat", "abort"} & {*done.stdout.split()}
+        assert f"{segment}: byte 300: read error: the archive lacks the rest of this file" in stderr
+    for command in (("grep", "-c", "."), ("dump",), ("stats",), ("transactions",)):
+        done = invoke(*command, segment)
+        assert (done.exit_code, "the archive lacks the rest of this file" in done.stderr) == (2, True), (
+            command,
+            done.stderr,
+        )
     done = invoke("diff", segment, brokers / "broker-1" / "orders-0" / segment.name)
-    assert (done.exit_code, done.stdout, "the archive ends" in done.stderr) == (2, "", True)
+    assert (done.exit_code, done.stdout, "the archive lacks" in done.stderr) == (2, "", True)
+
+
+@pytest.mark.slow
+@pytest.mark.fuzz
+def test_an_archive_that_ends_early_adds_no_finding(brokers: Path) -> None:
+    """Whatever member an archive ends in: validate finds what it finds in the whole archive, and the read errors. No file is
+    reported as missing or lost, since the broker has it.
+    """
+    whole = tar(brokers / "broker-2", brokers.parent / "x.tar")
+    data, cut = whole.read_bytes(), brokers.parent / "cut.tar"
+    with tarfile.open(whole) as found:
+        members = found.getmembers()
+    cut.write_bytes(data)
+
+    def places() -> set[tuple[str, str, int]]:
+        code, rows, _ = validate("-v", cut)
+        assert code == (1 if cut.stat().st_size == len(data) else 2)
+        found = [row for row in rows if row["kind"] == "finding" and row["rule"] not in ("read-error", "no-indexes")]
+        return {(row["file"], row["rule"], row["position"]) for row in found}
+
+    draw, expected = random.Random(1), places()
+    for one in draw.sample(members[1:], min(len(members) - 1, fuzzing.cases(12))):
+        cut.write_bytes(data[: draw.choice([one.offset, one.offset_data + draw.randrange(one.size + 1)])])
+        assert places() <= expected, (one.name, cut.stat().st_size)
+
+
+def test_the_end_of_a_log_is_unknown_if_the_archive_ends_in_its_folder(brokers: Path) -> None:
+    """The archive ends after a whole segment. Later ones can have the markers of open transactions and the records that a
+    replica lacks, and a broker loads them: no last stable offset, no plan for a start, no advice to replace a replica.
+    """
+    cut_within(brokers, f"orders-0/{'96'.zfill(20)}.log", brokers.parent / "cut.tar")
+    archive = brokers.parent / "cut.tar"
+    with tarfile.open(brokers.parent / "x.tar") as found:
+        at = found.getmember(f"broker-2/orders-0/{'96'.zfill(20)}.log").offset
+    archive.write_bytes((brokers.parent / "x.tar").read_bytes()[:at])
+    folder = archive / "broker-2" / "orders-0"
+    for command, *others in (("recovery",), ("diff", brokers / "broker-1" / "orders-0")):
+        done = invoke(command, folder, *others)
+        assert (done.exit_code, f"{folder}: files can be missing" in done.stderr) == (2, True), done.stderr
+        assert not {"lacks", "truncate"} & {*done.stdout.split()}
+    plans = invoke("recovery", "--format", "jsonl", archive)
+    assert (plans.exit_code, str(folder) in plans.stdout, "clicks-2" in plans.stdout) == (2, False, True)
+    done = invoke("transactions", folder)
+    assert (done.exit_code, "so the last stable offset is unknown" in done.stdout) == (2, True), done.stdout
+
+
+def test_sql_reads_the_files_before_the_end_of_an_archive(brokers: Path) -> None:
+    """The rows of all files that the archive has, and an exit code that says that more is missing."""
+    folder = cut_within(brokers, f"orders-0/{'96'.zfill(20)}.log", brokers.parent / "cut.tar").parent
+    for path in (folder, folder.parent / "clicks-2"):
+        done = invoke("sql", "--format", "jsonl", "select count(*) as n from records", path)
+        assert (done.exit_code, "damaged or incomplete" in done.stderr) == (2, True), done.stderr
+        assert json.loads(done.stdout)["n"] > 10
+        done = invoke("sql", "select file from files", path)
+        assert (done.exit_code, "damaged or incomplete" in done.stderr) == (2, True), done.stderr
 
 
 def test_a_damaged_file_of_a_zip_is_a_read_error(tmp_path: Path) -> None:
@@ -266,8 +322,13 @@ def test_a_damaged_file_of_a_zip_is_a_read_error(tmp_path: Path) -> None:
     code, rows, stderr = validate(archive)
     found = [(row["file"], row["rule"]) for row in rows if row["kind"] == "finding" and row["severity"] == "error"]
     assert (code, rows[-1]["verdict"], rows[-1]["lost_bytes"]) == (2, "undetermined", 0), stderr
-    assert found == [(str(archive), "read-error"), (f"{archive}/orders-0/{LOG}", "read-error")]
+    assert found == [
+        (f"{archive}/orders-0/{LOG}", "read-error"),
+        (f"{archive}/(files that the archive lacks)", "read-error"),
+    ]
     assert validate(archive / "orders-1" / LOG)[0] == 0
+    done = invoke("recovery", archive / "orders-0")
+    assert (done.exit_code, "the archive lacks the rest" in done.stderr) == (2, True), done.stderr
 
 
 @pytest.mark.slow

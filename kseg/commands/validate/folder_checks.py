@@ -39,7 +39,7 @@ from kseg.format.storage.naming import (
     is_snapshot,
     partition_of,
 )
-from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile, is_unfinished
 from kseg.format.storage.source import is_metadata_log, local_size, topic_partition
 from kseg.results import FileResult, Settings, Summary
 from kseg.text import count_of
@@ -246,7 +246,8 @@ class _FolderChecks:
                     self._extents[log_dir, partition.topic, partition.partition] = extent, self._newest
         self._folder, self._checks, self._newest = folder, None, None
         self._is_metadata = folder is not None and is_metadata_log(folder)
-        if folder is not None:
+        # Among the files of a folder that the end of an archive cuts, any can be absent: each is checked by itself.
+        if folder is not None and not is_unfinished(folder):
             names = self._listed.get(folder, set())
             self._bases = sorted(base for base in map(base_offset_of, names) if base is not None)
             self._checks = PartitionChecks(

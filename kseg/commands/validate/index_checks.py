@@ -30,7 +30,7 @@ from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry,
 from kseg.format.sidefiles.log_end import has_zeros_at
 from kseg.format.sidefiles.side_file_reading import with_read_error
 from kseg.format.storage.naming import INDEX_SUFFIXES, base_offset_of
-from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.segment_files import SegmentFile, is_unfinished
 from kseg.format.storage.source import Source, local_size, open_source
 from kseg.text import iso_time
 
@@ -267,8 +267,9 @@ class IndexChecks:
         """Read the first entries of the indexes."""
         stale = self._stale_entries(opened, base)
         self._stale = stale.get(".timeindex")
-        # Without any index the folder is a copy of the logs alone, and the .txnindex is not missing.
-        missing = None, report if opened else do_nothing
+        # Without any index the folder is a copy of the logs alone, and the .txnindex is not missing. An archive can lack it.
+        copied = not opened or is_unfinished(os.path.dirname(self._file.path))
+        missing = None, do_nothing if copied else report
         (offsets, of_offsets), (times, of_times), (aborts, of_aborts) = (
             opened.get(suffix, missing) for suffix in INDEX_SUFFIXES
         )

@@ -39,9 +39,9 @@ from kseg.format.segment.records_chunk import Chunk
 from kseg.format.sidefiles.registry import named_file
 from kseg.format.storage import local_files
 from kseg.format.storage.atomic_write import whole_file
-from kseg.format.storage.naming import is_url
+from kseg.format.storage.naming import MISSING_FILES, is_url
 from kseg.format.storage.process_pool import Pool, add_progress, map_ordered
-from kseg.format.storage.segment_files import SegmentFile, is_folder
+from kseg.format.storage.segment_files import SegmentFile, check_complete, is_folder
 from kseg.format.storage.source import (
     Stamp,
     local_size,
@@ -368,10 +368,16 @@ def read_files(task: Task, split: Split) -> Iterator[Row]:
 
 
 def _readable(task: Task, split: Split) -> Iterator[SegmentRange]:
-    """Yield the pieces but folders that cannot be listed, which are reported."""
+    """Yield the pieces but folders that cannot be listed, and files that an archive lacks, which are reported."""
     for piece in split:
-        if is_folder(piece.file.path):
-            task.notices.unread(UnreadableError(f"{piece.file.path}: the folder cannot be listed"))
+        folder, name = os.path.split(piece.file.path)
+        try:
+            if is_folder(piece.file.path):
+                raise UnreadableError(f"{piece.file.path}: the folder cannot be listed")
+            if name == MISSING_FILES:
+                check_complete(folder)
+        except UnreadableError as error:
+            task.notices.unread(error)
         else:
             yield piece
 

@@ -21,6 +21,7 @@ from kseg.format.storage.naming import (
     BOOTSTRAP,
     ID,
     INDEX_SUFFIXES,
+    MISSING_FILES,
     OFFSET,
     UNPLACED,
     base_offset_of,
@@ -31,7 +32,7 @@ from kseg.format.storage.naming import (
     partition_of,
     snapshot_id,
 )
-from kseg.format.storage.segment_files import SegmentFile, as_decoded, check_complete, folders_at, path_in, segments_in
+from kseg.format.storage.segment_files import SegmentFile, as_decoded, folders_at, path_in, segments_in
 from kseg.format.storage.source import Source
 from kseg.schema import Column
 
@@ -328,7 +329,8 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
     """Yield the segments and side files of a folder or URL and all folders below it; a path to a file is that file.
 
     ``unknown`` is called with each other file, such as ``.deleted`` ones, and with a folder in place of a segment. A folder
-    that cannot be listed is yielded, too: opening it fails with the reason. Raises UnreadableError if no file is found.
+    that cannot be listed is yielded, too, as ``find_segments`` does: opening it fails with the reason. Raises
+    UnreadableError if no file is found.
     """
     empty = True
     unlisted: list[str] = []
@@ -340,7 +342,7 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
         if is_log(os.path.basename(folder)):
             unknown(folder)
         present = set(names)
-        of_segments: set[str] = set()
+        of_segments = {MISSING_FILES}
         for file in segments_in(folder, names):
             empty = False
             stem = os.path.basename(file.path).removesuffix(".log")
@@ -351,7 +353,6 @@ def find_files(path: str, unknown: Callable[[str], None]) -> Iterator[SegmentFil
             empty = False
             yield file
     yield from (SegmentFile(folder, indexes=()) for folder in unlisted)
-    check_complete(path)
     if empty and not unlisted:
         raise UnreadableError(f"{path}: no segment found (a .log file named by 20 digits), and no side file")
 

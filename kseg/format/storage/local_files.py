@@ -21,7 +21,7 @@ from kseg.format.storage import (
     file_access,
     remote_files,  # few runs read URLs
 )
-from kseg.format.storage.naming import archive, is_url, may_be_in_archive, tiered_parts
+from kseg.format.storage.naming import MISSING_FILES, archive, is_url, may_be_in_archive, tiered_parts
 
 if TYPE_CHECKING:
     from kseg.extras import archive_formats, tiered_view
@@ -90,7 +90,10 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
 
 
 def names_in(folder: str | os.PathLike[str]) -> list[str]:
-    """Return the names of the files and folders in a folder. Raises VanishedError and UnreadableError."""
+    """Return the names of the files and folders in a folder. Raises VanishedError and UnreadableError.
+
+    The folder that the end of an incomplete archive cuts cannot be listed: it is unknown what else it has.
+    """
     name = os.fspath(folder) or "."
     if is_url(name):
         return [entry for entry, _ in remote_files.entries(name)]
@@ -100,13 +103,14 @@ def names_in(folder: str | os.PathLike[str]) -> list[str]:
         except (FileNotFoundError, NotADirectoryError):
             if not is_in_archive(name):
                 raise
+        archive.check_folder(name)
         return archive.names_in(name)
 
 
 def entries(folder: str) -> list[tuple[str, str]]:
     """Return the name and the kind of each entry of a folder: "file", "folder" or "other".
 
-    Raises VanishedError and UnreadableError.
+    Raises VanishedError and UnreadableError as ``names_in``.
     """
     if is_url(folder):
         return remote_files.entries(folder)
@@ -117,6 +121,7 @@ def entries(folder: str) -> list[tuple[str, str]]:
         except (FileNotFoundError, NotADirectoryError):
             if not is_in_archive(folder):
                 raise
+        archive.check_folder(folder)
         return [(name, "folder" if is_folder(f"{folder}/{name}") else "file") for name in archive.names_in(folder)]
 
 
@@ -236,6 +241,8 @@ def open_file(
         if member is not None:
             return member
         if may_be_in_archive(path) and archive.find(path):
+            if os.path.basename(path) == MISSING_FILES:
+                archive.check_complete(path)
             raise VanishedError(f"{path}: the archive has no such file") from error
         if isinstance(error, NotADirectoryError):
             raise UnreadableError(f"{path}: {error.strerror or error}") from error

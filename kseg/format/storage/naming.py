@@ -32,6 +32,8 @@ METADATA_FOLDER = f"{CLUSTER_METADATA}-0"
 BOOTSTRAP = "bootstrap.checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
+#: The name of a file in place of those that an incomplete archive can lack. Opening it fails with the reason.
+MISSING_FILES = "(files that the archive lacks)"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"

@@ -15,6 +15,7 @@ from kseg.format.storage.local_files import skip_special
 from kseg.format.storage.naming import (
     MANIFEST,
     META_PROPERTIES,
+    MISSING_FILES,
     archive,
     base_offset_of,
     end_offsets,
@@ -104,8 +105,9 @@ def is_unused(path: str) -> bool:
 def find_segments(path: str) -> Iterator[SegmentFile]:
     """Yield the segments of a path: the path itself, or the segments of a partition folder, log dir or any parent folder.
 
-    Folders come by name, segments by offset. A folder that cannot be listed is yielded, too: opening it fails with the
-    reason. A transformed object of tiered storage is its decoded file. Raises UnreadableError if there are none.
+    Folders come by name, segments by offset. A folder that cannot be listed is yielded, too, and a file in place of those
+    that an incomplete archive lacks: opening it fails with the reason. A transformed object of tiered storage is its decoded
+    file. Raises UnreadableError if there are none.
     """
     unlisted: list[str] = []
     folders = folders_at(path, unlisted.append)
@@ -115,7 +117,6 @@ def find_segments(path: str) -> Iterator[SegmentFile]:
     file = None
     for file in chain((file for found in folders for file in segments_in(*found)), map(SegmentFile, unlisted)):
         yield file
-    check_complete(path)
     if file is None:
         raise UnreadableError(f"{path}: no segment found (a .log file named by 20 digits)")
 
@@ -225,6 +226,11 @@ def is_folder(path: str) -> bool:
     return not is_url(path) and local_files.is_folder(path)
 
 
+def is_unfinished(folder: str) -> bool:
+    """Return whether the end of an incomplete archive cuts a folder, so that any of its files can be missing."""
+    return may_be_in_archive(folder) and not is_url(folder) and archive.is_unfinished(folder)
+
+
 def check_complete(folder: str) -> None:
     """Raise UnreadableError if a folder is in an archive that is damaged or incomplete, so that files can be missing."""
     if may_be_in_archive(folder) and not is_url(folder):
@@ -326,10 +332,10 @@ def path_in(folder: str, name: str) -> str:
 
 
 def segments_in(folder: str, names: list[str]) -> Iterator[SegmentFile]:
-    """Yield the segments and KRaft snapshots among the files of a folder."""
+    """Yield the segments and KRaft snapshots among the files of a folder, and the name in place of missing files."""
     remote = is_url(folder)
     logs = logs_among(names)
-    for name in (*logs, *filter(is_snapshot, names)):
+    for name in (*logs, *filter(is_snapshot, names), *(name for name in names if name == MISSING_FILES)):
         path = os.path.join(folder, name)
         active = is_log(name) and name == logs[-1]
         found = remote_files.listed(path) if remote else None
