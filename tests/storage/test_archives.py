@@ -256,7 +256,7 @@ def test_a_half_copied_file_is_a_read_error(name: str, brokers: Path) -> None:
 @pytest.mark.fuzz
 def test_an_archive_that_ends_early_adds_no_finding(brokers: Path) -> None:
     """Whatever member an archive ends in: validate finds what it finds in the whole archive, and the read errors. No file is
-    reported as missing or lost, since the broker has it.
+    reported as missing or lost, since the broker has it. Of a side file that is cut, the part that is there is checked.
     """
     whole = tar(brokers / "broker-2", brokers.parent / "x.tar")
     data, cut = whole.read_bytes(), brokers.parent / "cut.tar"
@@ -273,7 +273,8 @@ def test_an_archive_that_ends_early_adds_no_finding(brokers: Path) -> None:
     draw, expected = random.Random(1), places()
     for one in draw.sample(members[1:], min(len(members) - 1, fuzzing.cases(12))):
         cut.write_bytes(data[: draw.choice([one.offset, one.offset_data + draw.randrange(one.size + 1)])])
-        assert places() <= expected, (one.name, cut.stat().st_size)
+        of_part = set() if one.name.endswith(".log") else {str(cut / one.name)}
+        assert {place for place in places() if place[0] not in of_part} <= expected, (one.name, cut.stat().st_size)
 
 
 def test_the_end_of_a_log_is_unknown_if_the_archive_ends_in_its_folder(brokers: Path) -> None:
