@@ -34,6 +34,7 @@ def url(registry: Registry) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(client.AUTH_VARIABLE, raising=False)
+    monkeypatch.setattr(client, "_PAUSES", (0, 0))
 
 
 def dump(topic: str, url: str) -> list[dict[str, object]]:
@@ -89,11 +90,12 @@ def test_an_error_of_one_schema_is_not_one_of_others(registry: Registry, url: st
         else:
             with pytest.raises(SchemaError, match=r"HTTP (500|429|503)"):
                 source.by_id(number, "")
-    assert len(registry.requests) == len(set(registry.requests)) == 5
+    paths = [f"/schemas/ids/{number}" for number in (100, 101, 2, 102, 103)]
+    assert registry.requests == [path for path in paths for _ in range(3 if path in registry.broken else 1)]
     for number in (104, 105, 3):
         with pytest.raises(SchemaError, match="HTTP 500"):
             source.by_id(number, "")
-    assert len(registry.requests) == 6
+    assert registry.requests[13:] == ["/schemas/ids/104"] * 3
 
 
 @pytest.mark.slow
@@ -110,6 +112,20 @@ def test_large_answers_have_a_limit(url: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(client, "_MOST_BYTES", 50)
     with pytest.raises(SchemaError, match="the answer is larger than 50 bytes"):
         client.Registry(url).by_id(2, "")
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_a_cut_answer_is_a_failed_request(registry: Registry, url: str, times: int) -> None:
+    """A connection that ends before the announced bytes is not an answer: it is asked again, and then named as such."""
+    registry.cut["/schemas/ids/2"] = times
+    source = client.Registry(url)
+    if times < len(client._PAUSES) + 1:
+        assert source.by_id(2, "")
+    else:
+        with pytest.raises(SchemaError, match="the connection ended before the end of the answer"):
+            source.by_id(2, "")
+    assert source.by_id(3, "")
+    assert registry.requests == ["/schemas/ids/2"] * 3 + ["/schemas/ids/3"]
 
 
 @pytest.mark.slow

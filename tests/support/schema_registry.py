@@ -20,7 +20,8 @@ class Registry:
     """Registered schemas, as the JSON that the interface returns. ``texts`` replace the texts of schemas by subject.
 
     ``requests`` are the paths that were requested. With ``user`` ("name:password") other requests are rejected. Requests
-    wait ``delay`` seconds, and those of paths in ``broken`` get its status. In the mode IMPORT, schemas get the id and
+    wait ``delay`` seconds, and those of paths in ``broken`` get its status; of paths in ``cut`` the first answers, as many
+    as its number, end in the middle. In the mode IMPORT, schemas get the id and
     version of the request, unless ``imports`` is false.
     """
 
@@ -30,6 +31,7 @@ class Registry:
         self.user = ""
         self.delay = 0.0
         self.broken: dict[str, int] = {}
+        self.cut: dict[str, int] = {}
         self.mode = "READWRITE"
         self.imports = True
         self._texts = texts or {}
@@ -143,6 +145,9 @@ def _handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
+            if registry.cut.get(self.path, 0) > 0:
+                registry.cut[self.path] -= 1
+                data = data[: len(data) // 2]
             self.wfile.write(data)
 
         def log_message(self, format: str, *args: Any) -> None:

@@ -41,6 +41,8 @@ _MOST_BYTES = 16 << 20
 _MOST_ANSWERS = 10_000
 #: The failures one after the other after which the registry is not asked again.
 _MOST_FAILURES = 3
+#: Seconds before a request is repeated that failed for this moment, or for one schema.
+_PAUSES = (0.2, 1.0)
 _PIECE = 64 * 1024
 
 
@@ -56,6 +58,10 @@ def _trusting(ca_file: str | None) -> urllib.request.BaseHandler:
         return urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca_file))
     except OSError as error:
         raise UsageError(f"--registry-ca {ca_file}: {error.strerror or error}") from None
+
+
+class _AgainError(Exception):
+    """A request that failed for this moment, or for one schema only: it is repeated. ``str(error)`` is the reason."""
 
 
 class Registry:
@@ -147,19 +153,30 @@ class Registry:
 
     def _request(self, path: str) -> Any:
         """Return the JSON of an answer, None for HTTP 404, and an error that concerns this path only. Raises SchemaError."""
+        reason = ""
+        for pause in (0, *_PAUSES):
+            time.sleep(pause)
+            try:
+                found = self._answer(path)
+                self._failures = 0
+                return found
+            except _AgainError as error:
+                reason = str(error)
+        return self._failure_of_one(reason)
+
+    def _answer(self, path: str) -> Any:
+        """Return the JSON of an answer, None for HTTP 404. Raises _AgainError, and SchemaError for a failed connection."""
         request = urllib.request.Request(f"{self._url}/{path}", headers=self._headers)
         try:
             with self._opener.open(request, timeout=_TIMEOUT) as answer:
-                found = json.loads(_bounded(answer))
-                self._failures = 0
-                return found
+                return json.loads(_bounded(answer))
         except urllib.error.HTTPError as error:
             error.close()
             if error.code == http.client.NOT_FOUND:
                 return None
             reason = f"HTTP {error.code} {error.reason}"
             if error.code == http.client.TOO_MANY_REQUESTS or error.code >= http.client.INTERNAL_SERVER_ERROR:
-                return self._failure_of_one(reason)
+                raise _AgainError(reason) from None
             if error.code < http.client.BAD_REQUEST:
                 reason += ": redirects are not followed"
             raise self._failure(reason) from None
@@ -167,8 +184,10 @@ class Registry:
             raise self._failure(getattr(error.reason, "strerror", None) or str(error.reason)) from None
         except TimeoutError:
             raise self._failure(f"no answer within {_TIMEOUT} s") from None
+        except (http.client.IncompleteRead, ConnectionError):
+            raise _AgainError("the connection ended before the end of the answer") from None
         except (ValueError, RecursionError):
-            return self._failure_of_one("the answer is not JSON")
+            raise _AgainError("the answer is not JSON") from None
         except (OSError, http.client.HTTPException) as error:
             raise self._failure(str(error) or type(error).__name__) from None
 
@@ -186,15 +205,17 @@ class Registry:
 
 
 def _bounded(answer: Any) -> bytes:
-    """Return the bytes of an answer. Raises OSError for an answer that is too large or too slow."""
+    """Return the bytes of an answer. Raises OSError for one that is too large or slow, and IncompleteRead if it is cut."""
     deadline = time.monotonic() + _MOST_SECONDS
-    data = bytearray()
+    data, size = bytearray(), answer.length or 0  # None if only its end shows the size
     while piece := answer.read1(_PIECE):
         data += piece
         if len(data) > _MOST_BYTES:
             raise OSError(f"the answer is larger than {_MOST_BYTES:,} bytes")
         if time.monotonic() > deadline:
             raise OSError(f"the answer takes longer than {_MOST_SECONDS} s")
+    if len(data) < size:  # read1 returns nothing at the end of the connection
+        raise http.client.IncompleteRead(bytes(data), size - len(data))
     return bytes(data)
 
 
