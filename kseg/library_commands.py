@@ -128,7 +128,7 @@ def grep(
     if isolation == READ_COMMITTED:
         logs = TransactionLogs.at_stable_offsets([file.path for file in files])
     dump = DumpRequest(True, limits.of_rows, verify_crc=verify_crc, wrong_crc=True, logs=logs)
-    request = GrepRequest(query, decoding, dump)
+    request = GrepRequest(query, decoding, dump).asking()
     request.search_in(SegmentFile(""), MatchClock())  # raises UsageError for a wrong pattern now
     return islice(_found(request, files, report, unread or raise_unreadable), limit)
 

@@ -140,7 +140,9 @@ def dump(asked: DumpOptions) -> int:
         settings = record_decoder.with_types(
             settings, lambda: (topic for file in files if (topic := topic_partition(file.path)[0]))
         )
-    decoder = record_decoder.record_decoder(settings, lambda path: partial(FindingNotes(), path)) if settings else None
+    decoder = None
+    if settings:
+        decoder = record_decoder.record_decoder(settings, lambda path: partial(FindingNotes(), path), outcome.undecoded)
     return _Dump(asked, asked.request(files, decoder, outcome), files, beside, outcome).write()
 
 
@@ -175,6 +177,7 @@ class _Dump:
             else:
                 self._write_rows(shown, out, view)
         note_output(asked.output, count_of(outcome.written, "row"))
+        outcome.end_undecoded(failed=asked.selects_by_contents)
         return outcome.exit_code(read=[file for file in self.files if file.path not in self.beside])
 
     def _view(self, out: TextIO) -> View:
@@ -239,6 +242,7 @@ class _Dump:
             self._begin_with_last(follower, self.asked.last)
         found = self.outcome.counted(follower.rows())
         follow.write_until_interrupted(first_rows(found, self.asked.limit), write_on)
+        self.outcome.end_undecoded(failed=self.asked.selects_by_contents)
         return self.outcome.exit_code()
 
     def _begin_with_last(self, follower: follow.Follower, most: int) -> None:

@@ -136,13 +136,16 @@ def grep(asked: GrepOptions) -> int:
     outcome = DumpOutcome()
     files, limited = _of_partitions(asked.files_within(outcome.segments(paths)), asked)
     most = 1 if asked.files_only else asked.max_count
+    decides = asked.query.reads_contents or asked.selects_by_contents
     with grep_run(files, asked.request(files, outcome), outcome, most, 1 if asked.quiet else asked.jobs) as run:
         if asked.quiet:
             outcome.rows = any(isinstance(item, RecordsItem) for item in run.items())
+            outcome.end_undecoded(failed=decides)
             return 0 if outcome.rows else _not_found(limited, outcome)
         with outcome.output(asked.output) as out:
             terminal = out.isatty()
             _write(run, files, out, asked)
+            outcome.end_undecoded(failed=decides)
     if not outcome.rows:
         if asked.limit != 0:
             note_after(f"no match in {segments_text(files)}")

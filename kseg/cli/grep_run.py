@@ -240,6 +240,7 @@ def grep_run(
 ) -> Iterator[GrepRun]:
     """Yield a run for files, by at most ``jobs`` processes."""
     clock = MatchClock()
+    request = request.asking(outcome.undecoded)
     run = GrepRun(request, outcome, clock, most)
     sizes = [local_size(file.path) or 0 for file in files]
     best = _best_jobs(files, sizes, request, jobs)

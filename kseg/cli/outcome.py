@@ -24,9 +24,12 @@ from kseg.text import count_of
 
 if TYPE_CHECKING:
     from kseg.commands.dump.dump_items import Item
+    from kseg.extras.serialization.decoding import DecodedValue
 
 #: The number of findings up to which each has a line; of more there is one sentence.
 _MOST_LINES = 3
+#: The number of schemas up to which those that a registry did not return are counted.
+_MOST_SCHEMAS = 10_000
 
 _Row = TypeVar("_Row")
 
@@ -62,6 +65,7 @@ class FindingNotes:
         self._printed: Counter[tuple[str, str]] = Counter()
         self._files: dict[str, SegmentFile] = {}
         self._policies: dict[str, Policy] = {}
+        self._unread_schemas: dict[str, str] = {}
         if context := click.get_current_context(silent=True):
             context.call_on_close(self._end)
 
@@ -110,6 +114,19 @@ class FindingNotes:
             except KsegError as error:
                 self.fail(str(error))
         return once_each(files)
+
+    def undecoded(self, found: DecodedValue) -> None:
+        """Remember a key or a value whose schema a registry was asked for without an answer: its ``unread``."""
+        if found.unread is not None and found.error and len(self._unread_schemas) < _MOST_SCHEMAS:
+            self._unread_schemas.setdefault(found.unread, found.error)
+
+    def end_undecoded(self, *, failed: bool) -> None:
+        """Print why schemas were not read: one line. ``failed``: the answer of the command depends on them."""
+        if self._unread_schemas:
+            (reason, *_), count = self._unread_schemas.values(), len(self._unread_schemas)
+            line = f"{reason}: {count_of(count, 'schema')}{' or more' * (count == _MOST_SCHEMAS)} not read"
+            (self.fail if failed else note_after)(line)
+            self._unread_schemas.clear()
 
     def add(self, read: Any) -> None:
         """Print the ``findings`` of files that were read elsewhere, and why a file was ``unread``."""

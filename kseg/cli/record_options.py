@@ -102,6 +102,13 @@ class RecordOptions(DecodeOptions, FileOptions):
         sides = self.decoding.sides if self.decoding else ()
         return limits.with_conditions(conditions, where.parse_where(self.where, sides))
 
+    @property
+    def selects_by_contents(self) -> bool:
+        """Whether ``where`` reads decoded keys or values."""
+        return self.where is not None and any(
+            isinstance(one, where.Where) and one.reads_contents for one in self.limits.conditions
+        )
+
     def view(self, out: TextIO, decoder: RecordDecoder | None) -> View:
         """Return how records are written to an output."""
         return formats.View(

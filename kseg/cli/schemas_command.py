@@ -11,7 +11,7 @@ from kseg.cli.outcome import FindingNotes
 from kseg.cli.typed_command import ReadOptions, command
 from kseg.commands.schemas import IdCounter, SchemasTotal, exported, listed, record_lines
 from kseg.errors import KsegError
-from kseg.extras.serialization.schema_set import SchemaError
+from kseg.extras.serialization.schema_set import RegistryError
 from kseg.extras.serialization.schema_sources import Registry
 from kseg.extras.serialization.schemas_topic import TOPIC, RegistryState, applied_records
 from kseg.format.internal_topics import decode
@@ -84,7 +84,7 @@ def schemas(asked: SchemasOptions) -> int:
             notes.failed = True
     try:
         registered = list(compared.registered()) if compared else None
-    except SchemaError as error:
+    except RegistryError as error:
         return fail(str(error))
     total = SchemasTotal()
     with destination(asked.output) as out:

@@ -97,6 +97,7 @@ def sql(asked: SqlOptions) -> int:
         found = run_statement(statement, scans, asked.memory and asked.memory << 20)
     with found as (kind, batches), until_reader_closes(), destination(asked.output, to_the_end=False) as out:
         write(SQL, asked.format, out, kind, outcome.counted(batches))
+    outcome.end_undecoded(failed=True)
     outcome.note_encoded()
     return outcome.exit_code()
 
@@ -134,7 +135,7 @@ def _scans(given: SqlOptions, statement: str, paths: list[str], outcome: _Outcom
     notices = split_rows.Notices(outcome.finding, outcome.unread, outcome.encoded.add, unless_deleted)
     settings, decoder = given.decoding, None
     if settings:  # names and sources that are wrong end the run here
-        settings, decoder = record_decoder.typed_decoder(settings, lambda: planning.topics_in(paths))
+        settings, decoder = record_decoder.typed_decoder(settings, lambda: planning.topics_in(paths), outcome.undecoded)
     decoded = settings.columns if settings else ()
     asked = {
         name: planning.Request(

@@ -11,7 +11,7 @@ import pytest
 
 from kseg.errors import UsageError
 from kseg.extras.serialization import schema_sources as client
-from kseg.extras.serialization.schema_set import SchemaError
+from kseg.extras.serialization.schema_set import RegistryError
 from tests.support.cli import rows_of
 from tests.support.schema_registry import Registry
 
@@ -88,12 +88,12 @@ def test_an_error_of_one_schema_is_not_one_of_others(registry: Registry, url: st
         if number == 2:
             assert source.by_id(number, "")
         else:
-            with pytest.raises(SchemaError, match=r"HTTP (500|429|503)"):
+            with pytest.raises(RegistryError, match=r"HTTP (500|429|503)"):
                 source.by_id(number, "")
     paths = [f"/schemas/ids/{number}" for number in (100, 101, 2, 102, 103)]
     assert registry.requests == [path for path in paths for _ in range(3 if path in registry.broken else 1)]
     for number in (104, 105, 3):
-        with pytest.raises(SchemaError, match="HTTP 500"):
+        with pytest.raises(RegistryError, match="HTTP 500"):
             source.by_id(number, "")
     assert registry.requests[13:] == ["/schemas/ids/104"] * 3
 
@@ -110,7 +110,7 @@ def test_a_silent_registry_has_a_limit(registry: Registry, url: str, monkeypatch
 def test_large_answers_have_a_limit(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of an answer is bounded."""
     monkeypatch.setattr(client, "_MOST_BYTES", 50)
-    with pytest.raises(SchemaError, match="the answer is larger than 50 bytes"):
+    with pytest.raises(RegistryError, match="the answer is larger than 50 bytes"):
         client.Registry(url).by_id(2, "")
 
 
@@ -122,7 +122,7 @@ def test_a_cut_answer_is_a_failed_request(registry: Registry, url: str, times: i
     if times < len(client._PAUSES) + 1:
         assert source.by_id(2, "")
     else:
-        with pytest.raises(SchemaError, match="the connection ended before the end of the answer"):
+        with pytest.raises(RegistryError, match="the connection ended before the end of the answer"):
             source.by_id(2, "")
     assert source.by_id(3, "")
     assert registry.requests == ["/schemas/ids/2"] * 3 + ["/schemas/ids/3"]
@@ -132,7 +132,7 @@ def test_a_cut_answer_is_a_failed_request(registry: Registry, url: str, times: i
 def test_answers_that_are_not_schemas(registry: Registry, url: str) -> None:
     """Something else that speaks HTTP at this address."""
     registry.schemas = [{"id": 2, "schema": 7}]
-    with pytest.raises(SchemaError, match="the answer is not a schema: schema is not a text"):
+    with pytest.raises(RegistryError, match="the answer is not a schema: schema is not a text"):
         client.Registry(url).by_id(2, "")
 
 

@@ -10,11 +10,14 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
+from pyspark.sql import SparkSession
+
 from tests.support import pipelines
 from tests.support.cli import kseg, kseg_here
 from tests.support.damage import flip
 from tests.support.evolving_values import write_topic
 from tests.support.pipelines import split_log
+from tests.support.schema_registry import Registry
 from tests.support.tiered_objects import OBJECTS, key_file, other_key_file
 
 pytestmark = pytest.mark.spark
@@ -137,3 +140,22 @@ def test_encrypted_objects_are_loaded_with_their_key(tmp_path: Path) -> None:
         assert "are of topics with the same name" in both.stderr
     assert len(rows["processes"]) == 7992
     assert rows["spark"] == rows["processes"]
+
+
+def test_a_registry_that_gives_no_answer_rejects_no_record(spark: SparkSession, tmp_path: Path) -> None:
+    """The reason comes from the executors to stderr, in the pipeline and in a view, also with ``ignoreUnreadable``."""
+    fixture = Path(__file__).parents[2] / "fixtures" / "serialized"
+    registry = Registry()
+    registry.schemas = [json.loads(line) for line in (fixture / "registry.jsonl").read_text("utf-8").splitlines()]
+    shutil.copytree(fixture / "orders-0", tmp_path / "source" / "orders-0")
+    with registry.serve() as url:
+        path = pipelines.config(tmp_path, more=f'registry = "{url}"\nsettle = "0 s"')
+        registry.broken["/schemas/ids/2"] = 503
+        failed = kseg_here("pipeline", "run", "--spark", "local[2]", path)
+        assert (failed.returncode, f"registry {url}: HTTP 503" in failed.stderr) == (2, True), failed.stderr
+        options = {"registry": url, "ignoreUnreadable": "true"}
+        with pytest.raises(Exception, match="HTTP 503"):
+            spark.read.format("kseg").options(**options).load(str(fixture / "orders-0")).collect()
+        registry.broken.clear()
+        assert kseg_here("pipeline", "run", "--spark", "local[2]", path).returncode == 0
+    assert len(pipelines.table_rows(tmp_path, "parquet")) == 7

@@ -20,7 +20,8 @@ class Registry:
     """Registered schemas, as the JSON that the interface returns. ``texts`` replace the texts of schemas by subject.
 
     ``requests`` are the paths that were requested. With ``user`` ("name:password") other requests are rejected. Requests
-    wait ``delay`` seconds, and those of paths in ``broken`` get its status; of paths in ``cut`` the first answers, as many
+    wait ``delay`` seconds, and those of paths in ``broken`` get its status, with ``page`` instead of a
+    registry's JSON if it is not empty; of paths in ``cut`` the first answers, as many
     as its number, end in the middle. In the mode IMPORT, schemas get the id and
     version of the request, unless ``imports`` is false.
     """
@@ -31,6 +32,7 @@ class Registry:
         self.user = ""
         self.delay = 0.0
         self.broken: dict[str, int] = {}
+        self.page = b""
         self.cut: dict[str, int] = {}
         self.mode = "READWRITE"
         self.imports = True
@@ -141,6 +143,7 @@ def _handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
             if registry.user and self.headers.get("Authorization") != expected:
                 status, answer = 401, None
             data = json.dumps({"error_code": status * 100, "message": "no"} if answer is None else answer).encode()
+            data = registry.page if self.path in registry.broken and registry.page else data
             self.send_response(status)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
             self.send_header("Content-Length", str(len(data)))

@@ -158,6 +158,7 @@ def _to_json(value: Any) -> str:
 
 #: The fields that can be searched.
 FIELDS = ("key", "value", "header-key", "header-value")
+_SIDES = {"key", "value"}
 #: A shorter text, in bytes, is searched for only if no classes of bytes are known.
 _LEAST_TEXT = 3
 
@@ -186,6 +187,11 @@ class GrepQuery:
         """Return whether the content of fields is searched."""
         return bool(self.patterns or self.json_paths)
 
+    @property
+    def reads_contents(self) -> bool:
+        """Return whether keys or values are searched, also decoded ones."""
+        return self.has_pattern and not _SIDES.isdisjoint(self.fields)
+
 
 class RecordGrep(RecordCondition):
     """The search for a query in records of a topic. Raises UsageError for a pattern that is not one.
@@ -213,6 +219,7 @@ class RecordGrep(RecordCondition):
         self.unread = 0
         self.first_unread: int | None = None
         self._last_unread = -1
+        self._undecoded: set[int] = set()
 
     def rows(self, chunk: Chunk, among: Sequence[int]) -> Sequence[int]:
         """Return those of the rows ``among`` whose records match, in their order. The conditions are those of the filter."""
@@ -221,10 +228,11 @@ class RecordGrep(RecordCondition):
         candidates = among
         if self._needles is not None:
             candidates = among_rows(rows_with(chunk, self._needles), chunk, among)
+        self._undecoded.clear()
         matching = [i for i in candidates if self._found(chunk, i)]
         self.clock.text = None
         if self.query.invert:
-            left_out = set(matching)
+            left_out = self._undecoded.union(matching)
             return [i for i in among if i not in left_out]
         return matching
 
@@ -321,7 +329,9 @@ class RecordGrep(RecordCondition):
     def _decoded(self, chunk: Chunk, i: int) -> dict[str, Any]:
         """Return the decoded key and the decoded value of record ``i``, without those that cannot be decoded."""
         assert self._decoder
-        both = zip(("key", "value"), self._decoder.of_record(self._topic, chunk, i), strict=True)
+        both = [*zip(("key", "value"), self._decoder.of_record(self._topic, chunk, i), strict=True)]
+        if any(found.unread is not None and name in self.query.fields for name, found in both):
+            self._undecoded.add(i)  # it is not known whether the record matches
         return {name: found.value for name, found in both if found.kind and not found.error}
 
 

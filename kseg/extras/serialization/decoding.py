@@ -20,6 +20,7 @@ from kseg.extras.serialization.schema_set import (
     MOST_BYTES,
     PROTOBUF,
     Read,
+    RegistryError,
     Schema,
     SchemaError,
     SchemaSet,
@@ -96,13 +97,15 @@ def needs_schemas(name: str) -> bool:
 class DecodedValue(NamedTuple):
     """A decoded key or value. ``value`` is what JSON has; ``kind`` is the deserializer, None if nothing was decoded.
 
-    ``error`` says why bytes were not decoded; then ``value`` is None.
+    ``error`` says why bytes were not decoded; then ``value`` is None. ``unread`` names the schema that a registry was asked
+    for without an answer, which is then the reason: another time the bytes may be decoded.
     """
 
     kind: str | None = None
     value: Any = None
     schema_id: int | None = None
     error: str | None = None
+    unread: str | None = None
 
 
 #: Bytes that are left as they are without a reason: null, or bytes without a schema id.
@@ -123,8 +126,8 @@ class Decoder(Protocol):
 class _Reader(NamedTuple):
     """Reads the values of one schema from byte ``start``. ``read`` takes the bytes, and message indexes of a header.
 
-    ``otherwise`` reads values that this reader cannot read. ``is_number`` is True if a value of eight bytes is more often a
-    number than a value with this id, which no source has.
+    ``unread`` is that of DecodedValue. ``otherwise`` reads values that this reader cannot read. ``is_number`` is True if a
+    value of eight bytes is more often a number than a value with this id, which no source has.
     """
 
     kind: str | None
@@ -132,6 +135,7 @@ class _Reader(NamedTuple):
     start: int = 0
     read: Read | None = None
     error: str | None = None
+    unread: str | None = None
     otherwise: _Reader | None = None
     is_number: bool = False
 
@@ -185,7 +189,7 @@ class FieldDecoder:
         if reader.read is None:
             if reader.is_number and indexes is None and len(data) == _INT64:
                 return NOT_DECODED
-            return DecodedValue(reader.kind, None, reader.schema_id, reader.error)
+            return DecodedValue(reader.kind, None, reader.schema_id, reader.error, reader.unread)
         if len(data) > MOST_BYTES:
             return DecodedValue(reader.kind, None, reader.schema_id, f"larger than {MOST_BYTES:,} bytes")
         return self._read(reader, data, indexes)
@@ -199,7 +203,7 @@ class FieldDecoder:
         found = self._inner.decode(topic, inner, headers)
         if found.kind is None or found.error:
             reason = found.error or f"no schema id: name the type of the {wrapper.content}, as {self._kind}:string does"
-            return DecodedValue(self._kind, None, found.schema_id, reason)
+            return DecodedValue(self._kind, None, found.schema_id, reason, found.unread)
         return DecodedValue(self._kind, {wrapper.content: found.value, **numbers}, found.schema_id)
 
     def _read(self, reader: _Reader, data: bytes, indexes: bytes | None) -> DecodedValue:
@@ -246,6 +250,9 @@ class FieldDecoder:
             return _Reader(kind, used, start, envelopes.decompressing(prefix, with_id), otherwise=otherwise)
         except SchemaError as error:
             return _Reader(None, number, error=one_line(error))
+        except RegistryError as error:
+            wanted = (number or found.guid) if found else self._argument or subject
+            return _Reader(None, number, error=one_line(error), unread=str(wanted))
 
     def _registered(self, found: envelopes.SchemaId | None, prefix: bytes, subject: str) -> Schema | None:
         """Return the schema that the prefix names, by its id, its GUID or its fingerprint."""

@@ -30,6 +30,7 @@ from kseg.extras.serialization.envelopes import unwrapped
 from kseg.extras.serialization.json_values import json_value
 from kseg.extras.serialization.schema_set import (
     AVRO,
+    RegistryError,
     Schema,
     SchemaError,
     SchemaSet,
@@ -173,18 +174,35 @@ def _columns(sides: Iterable[str], types: Mapping[str, Column | None]) -> tuple[
     return tuple(found)
 
 
+#: Called with each key and value whose ``unread`` is not None.
+Unread = Callable[[DecodedValue], object]
+
+
+def raise_unread(found: DecodedValue) -> None:
+    """Raise RegistryError: a registry that gives no answer does not say that a value cannot be decoded."""
+    raise RegistryError(found.error)
+
+
 class RecordDecoder:
     """Decodes the keys and the values of records. ``key`` or ``value`` is None if that side is not decoded.
 
-    ``columns`` are those of the rows. ``schemas`` has the schemas of the sources.
+    ``columns`` are those of the rows. ``schemas`` has the schemas of the sources. If ``unread`` returns, the error of such
+    a key or value is in its row.
     """
 
     def __init__(
-        self, key: Decoder | None, value: Decoder | None, schemas: SchemaSource | None = None, *, unwrap: bool = False
+        self,
+        key: Decoder | None,
+        value: Decoder | None,
+        schemas: SchemaSource | None = None,
+        *,
+        unwrap: bool = False,
+        unread: Unread = raise_unread,
     ) -> None:
         self.key = key
         self.value = value
         self._unwrap = unwrap
+        self._unread = unread
         self.schemas = schemas or SchemaSources(())
         decoders = {side: one for side, one in (("key", key), ("value", value)) if one}
         self.sides = tuple(decoders)
@@ -194,7 +212,7 @@ class RecordDecoder:
     def of_record(self, topic: str | None, chunk: Chunk, i: int) -> tuple[DecodedValue, DecodedValue]:
         """Return the decoded key and the decoded value of record ``i`` of a chunk. Control records are not decoded.
 
-        Raises UsageError if a library is missing.
+        Raises UsageError if a library is missing, and what ``unread`` raises.
         """
         return next(self.of_records(topic, chunk, chunk.records.batch[i], (i,)))
 
@@ -211,6 +229,9 @@ class RecordDecoder:
             headers = tuple(chunk.header_fields(i)) if lists.header_count[i] else ()
             key = _decoded(self.key, topic, data, lists.key_at[i], lists.key_size[i], headers)
             value = _decoded(self.value, topic, data, lists.value_at[i], lists.value_size[i], headers)
+            for found in (key, value):
+                if found.unread is not None:
+                    self._unread(found)
             if self._unwrap:
                 key, value = (found._replace(value=unwrapped(found.value)) for found in (key, value))
             yield key, value
@@ -242,25 +263,28 @@ def _decoded(
 
 
 def record_decoder(
-    settings: DecodeSettings, report: Callable[[str], Report] = lambda path: do_nothing
+    settings: DecodeSettings,
+    report: Callable[[str], Report] = lambda path: do_nothing,
+    unread: Unread = raise_unread,
 ) -> RecordDecoder | None:
     """Return the decoder of records, None if the settings name none.
 
-    ``report`` returns the report callback for a segment of the topic with schemas. Raises UsageError and UnreadableError.
+    ``report`` returns the report callback for a segment of the topic with schemas. ``unread`` is that of RecordDecoder.
+    Raises UsageError and UnreadableError.
     """
-    return _decoder(settings, SchemaSources(_sources(settings, report)))
+    return _decoder(settings, SchemaSources(_sources(settings, report)), unread)
 
 
 def typed_decoder(
-    settings: DecodeSettings, topics: Callable[[], Iterable[str]]
+    settings: DecodeSettings, topics: Callable[[], Iterable[str]], unread: Unread = raise_unread
 ) -> tuple[DecodeSettings, RecordDecoder | None]:
     """Return what ``with_types`` returns, and the decoder with these types. The sources are read once. Raises as both."""
     source = SchemaSources(_sources(settings))
     typed = _typed(settings, lambda: source, topics)
-    return typed, _decoder(typed, source)
+    return typed, _decoder(typed, source, unread)
 
 
-def _decoder(settings: DecodeSettings, source: SchemaSource) -> RecordDecoder | None:
+def _decoder(settings: DecodeSettings, source: SchemaSource, unread: Unread) -> RecordDecoder | None:
     decoders: dict[str, Decoder] = {}
     for side in settings.sides:
         name, column = settings.named[side], settings.types[side]
@@ -271,7 +295,7 @@ def _decoder(settings: DecodeSettings, source: SchemaSource) -> RecordDecoder | 
         if column:
             decoders[side] = struct_values.TypedDecoder(decoders[side], column)
     key, value = decoders.get("key"), decoders.get("value")
-    return RecordDecoder(key, value, source, unwrap=settings.unwrap) if decoders else None
+    return RecordDecoder(key, value, source, unwrap=settings.unwrap, unread=unread) if decoders else None
 
 
 def with_types(settings: DecodeSettings, topics: Callable[[], Iterable[str]]) -> DecodeSettings:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from kseg.errors import UnreadableError
+
 #: The schema types of registries. A record of a schema without a type is Avro's.
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 #: The start of a subject in a context, ``:.NAME:subject``. Subjects of the default context lack it.
@@ -26,6 +28,10 @@ def one_line(error: object) -> str:
 
 class SchemaError(Exception):
     """A schema that is missing, cannot be read or cannot be used. ``str(error)`` is the reason in one line."""
+
+
+class RegistryError(UnreadableError):
+    """A registry that gave no answer to a request: another time it may have the schema. It is not bound to a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,7 @@ MOST_BYTES = 16 << 20
 
 
 class SchemaSource(Protocol):
-    """A place to get schemas from. The methods raise SchemaError if the place cannot be read."""
+    """A place to get schemas from. The methods raise RegistryError if the place cannot be read."""
 
     def by_id(self, number: int, subject: str) -> Schema | None:
         """Return the schema with an id; ``subject`` is the probable subject, which decides between contexts."""

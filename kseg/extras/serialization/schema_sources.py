@@ -25,8 +25,8 @@ from kseg.extras.serialization.schema_set import (
     JSON,
     PROTOBUF,
     Reference,
+    RegistryError,
     Schema,
-    SchemaError,
     one_line,
     schema_of,
 )
@@ -115,10 +115,10 @@ class Registry:
         return ()
 
     def registered(self) -> Iterator[Schema]:
-        """Yield every version of every subject, also the soft-deleted ones. Raises SchemaError."""
+        """Yield every version of every subject, also the soft-deleted ones. Raises RegistryError."""
         subjects = "subjects?deleted=true&subjectPrefix=:*:"
         if self._get(subjects) is None:
-            raise SchemaError(f"registry {self._url}: HTTP 404 for /subjects: expected the URL of a registry")
+            raise RegistryError(f"registry {self._url}: HTTP 404 for /subjects: expected the URL of a registry")
         for subject in self._names(subjects, str):
             active = set(self._names(f"subjects/{quote(subject, safe='')}/versions", int))
             for schema in self.versions(subject):
@@ -127,7 +127,7 @@ class Registry:
     def _names(self, path: str, kind: type[_Name]) -> list[_Name]:
         answer = self._get(path) or []
         if not isinstance(answer, list) or not all(type(one) is kind for one in answer):
-            raise SchemaError(f"{self._url}/{path}: the answer is not a list of {kind.__name__}")
+            raise RegistryError(f"{self._url}/{path}: the answer is not a list of {kind.__name__}")
         return answer
 
     def _schema(self, path: str, **known: Any) -> Schema | None:
@@ -137,22 +137,22 @@ class Registry:
         try:
             return schema_of({**known, **answer})
         except (ValueError, KeyError, TypeError) as error:
-            raise SchemaError(f"{self._url}/{path}: the answer is not a schema: {one_line(error)}") from None
+            raise RegistryError(f"{self._url}/{path}: the answer is not a schema: {one_line(error)}") from None
 
     def _get(self, path: str) -> Any:
-        """Return the JSON of an answer, None if the registry does not know the thing. Raises SchemaError."""
+        """Return the JSON of an answer, None if the registry does not know the thing. Raises RegistryError."""
         if self._failed:
-            raise SchemaError(self._failed)
+            raise RegistryError(self._failed)
         if path not in self._answers:
             if len(self._answers) >= _MOST_ANSWERS:
                 self._answers.clear()
             self._answers[path] = self._request(path)
-        if isinstance(answer := self._answers[path], SchemaError):
+        if isinstance(answer := self._answers[path], RegistryError):
             raise answer
         return answer
 
     def _request(self, path: str) -> Any:
-        """Return the JSON of an answer, None for HTTP 404, and an error that concerns this path only. Raises SchemaError."""
+        """Return what ``_answer`` returns, or an error that concerns this path only. Raises RegistryError."""
         reason = ""
         for pause in (0, *_PAUSES):
             time.sleep(pause)
@@ -165,16 +165,22 @@ class Registry:
         return self._failure_of_one(reason)
 
     def _answer(self, path: str) -> Any:
-        """Return the JSON of an answer, None for HTTP 404. Raises _AgainError, and SchemaError for a failed connection."""
+        """Return the JSON of an answer, None for a registry's HTTP 404.
+
+        Raises _AgainError, and RegistryError for a failed connection.
+        """
         request = urllib.request.Request(f"{self._url}/{path}", headers=self._headers)
         try:
             with self._opener.open(request, timeout=_TIMEOUT) as answer:
                 return json.loads(_bounded(answer))
         except urllib.error.HTTPError as error:
-            error.close()
-            if error.code == http.client.NOT_FOUND:
-                return None
+            with error:
+                known = error.code == http.client.NOT_FOUND and _is_of_registry(error)
             reason = f"HTTP {error.code} {error.reason}"
+            if known:
+                return None
+            if error.code == http.client.NOT_FOUND:
+                raise _AgainError(f"{reason}, which is not the answer of a registry") from None
             if error.code == http.client.TOO_MANY_REQUESTS or error.code >= http.client.INTERNAL_SERVER_ERROR:
                 raise _AgainError(reason) from None
             if error.code < http.client.BAD_REQUEST:
@@ -191,7 +197,7 @@ class Registry:
         except (OSError, http.client.HTTPException) as error:
             raise self._failure(str(error) or type(error).__name__) from None
 
-    def _failure_of_one(self, reason: str) -> SchemaError:
+    def _failure_of_one(self, reason: str) -> RegistryError:
         """Return an error that other schemas may not have, unless several had one before."""
         self._failures += 1
         error = self._failure(reason)
@@ -199,9 +205,18 @@ class Registry:
             self._failed = ""
         return error
 
-    def _failure(self, reason: str) -> SchemaError:
+    def _failure(self, reason: str) -> RegistryError:
         self._failed = f"registry {self._url}: {escape_controls(reason)[:200]}"
-        return SchemaError(self._failed)
+        return RegistryError(self._failed)
+
+
+def _is_of_registry(error: urllib.error.HTTPError) -> bool:
+    """Return whether an error has the JSON of a registry: a proxy whose registry is away can answer HTTP 404, too."""
+    try:
+        found = json.loads(error.read(_PIECE))
+    except (ValueError, RecursionError, OSError, http.client.HTTPException):
+        return False
+    return isinstance(found, dict) and "error_code" in found
 
 
 def _bounded(answer: Any) -> bytes:

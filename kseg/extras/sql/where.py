@@ -42,6 +42,7 @@ from kseg.schema import Column
 
 #: Rows of an Arrow record batch: a query costs as much as hundreds of them.
 _MOST_ROWS = 64 * 1024
+_CONTENTS = {column.name for columns in schema.CONTENT_COLUMNS.values() for column in columns}
 #: If at most one in this many records of a chunk is a candidate, only candidates are copied.
 _FEW = 8
 
@@ -81,6 +82,11 @@ class Where(RecordCondition):
     guarded: str
     columns: tuple[Column, ...]
     texts: tuple[bytes, ...] | None
+
+    @property
+    def reads_contents(self) -> bool:
+        """Whether the columns include those of decoded keys or values."""
+        return any(column.name in _CONTENTS for column in self.columns)
 
     def of_segment(
         self, path: str, transactions: BatchTransactions | None, decoder: record_decoder.RecordDecoder | None

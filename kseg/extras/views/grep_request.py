@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from kseg.commands.dump.dump_items import SegmentItem
@@ -28,17 +28,30 @@ def _decoder(settings: record_decoder.DecodeSettings) -> record_decoder.RecordDe
 class GrepRequest:
     """A query, how keys and values are decoded, and which rows are searched and shown: ``dump``.
 
-    The query and the decoder are added to ``dump`` for each file: a decoder cannot be sent to another process.
+    The query and the decoder are added to ``dump`` for each file: a decoder cannot be sent to another process. ``own`` is
+    that of ``asking``.
     """
 
     query: GrepQuery
     decoding: record_decoder.DecodeSettings | None
     dump: DumpRequest
+    own: record_decoder.RecordDecoder | None = field(default=None, compare=False)
 
     @property
     def decoder(self) -> record_decoder.RecordDecoder | None:
         """The decoder of keys and values, the same each time in a process; None without one."""
-        return _decoder(self.decoding) if self.decoding else None
+        return self.own or (_decoder(self.decoding) if self.decoding else None)
+
+    def asking(self, unread: record_decoder.Unread | None = None) -> GrepRequest:
+        """Return the request with a decoder of its own for this process, which asks a registry anew.
+
+        ``unread`` is that of RecordDecoder, None to raise RegistryError.
+        """
+        if not self.decoding or self.decoding.registry is None:
+            return self
+        return replace(
+            self, own=record_decoder.record_decoder(self.decoding, unread=unread or record_decoder.raise_unread)
+        )
 
     @property
     def has_neighbours(self) -> bool:

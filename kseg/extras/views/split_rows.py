@@ -15,6 +15,7 @@ from kseg.commands.dump import framed_dump
 from kseg.engine import imported
 from kseg.errors import KsegError, LimitError, NotASegmentError, UnreadableError
 from kseg.extras.serialization import record_decoder
+from kseg.extras.serialization.schema_set import RegistryError
 from kseg.extras.views.planning import Request, SegmentRange, Split, reads_committed
 from kseg.extras.views.view_table import BATCHES, DAMAGE, FINDINGS, FIRST_OFFSET, UNREAD, VIEWS
 from kseg.findings import READ_ERROR, RULES, Finding, Severity, Verdict, do_nothing, unreadable
@@ -162,6 +163,8 @@ class DamagePolicy:
         """Add the error of the file that ends the block. Raises the errors of the notices, and all others."""
         try:
             yield
+        except RegistryError:  # not of the file: the rows of the next one would lack the same schema
+            raise
         except (LimitError, NotASegmentError, UnreadableError) as error:
             self.add_error(error)
 
