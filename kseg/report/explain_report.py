@@ -14,7 +14,7 @@ from kseg.format.record.fields import StoredField
 from kseg.format.storage.naming import is_snapshot
 from kseg.report.formats import View
 from kseg.report.hex import LABEL_WIDTH, colours_of, field_lines
-from kseg.report.tables import may_colour, styled, terminal_width
+from kseg.report.tables import LEAST_TEXT, may_colour, styled, terminal_width
 from kseg.text import count_of, escape_controls, inclusive_range
 
 #: The most fields of a part, bytes of a field, rules and KIPs that are shown: the page is for one or two screens.
@@ -67,9 +67,8 @@ class _Writer:
         """Write the first fields of a part with their facts, or the one with the name ``only``."""
         part = section.part
         fields = [self._with_fact(one, section.group) for one in part.fields if not only or one.name == only]
-        lines = field_lines(
-            fields[:MAX_FIELDS], part.data, part.shift, self._colours, self._width - 80 + LABEL_WIDTH, MAX_BYTES
-        )
+        width = max(self._width - 80 + LABEL_WIDTH, LEAST_TEXT)
+        lines = field_lines(fields[:MAX_FIELDS], part.data, part.shift, self._colours, width, MAX_BYTES)
         self._out.writelines(lines)
         if len(fields) > MAX_FIELDS:
             self._out.write(f"{'':12}... {count_of(len(fields) - MAX_FIELDS, 'more field')}\n")

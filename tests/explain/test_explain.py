@@ -249,6 +249,15 @@ def test_the_page_of_a_v2_segment_takes_one_or_two_screens(
     assert len(lines) <= 100 or {0, 1} & {*lesson.counts}
 
 
+@pytest.mark.parametrize("columns", [1, 20, 37, 38])
+def test_a_terminal_of_any_width_gets_the_page(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promise 2, no traceback: next to the bytes there is room for words, also where the terminal then breaks the lines."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out = io.StringIO()
+    write_lesson(lesson_of(SegmentFile(str(LOGS[0]))), out, View(terminal=True))
+    assert "magic" in out.getvalue()
+
+
 def test_output_goes_to_a_file_and_not_over_an_input(tmp_path: Path) -> None:
     """Promise 1: the option -o of this command follows the rule of all outputs."""
     log = tmp_path / LOGS[0].name
