@@ -56,7 +56,7 @@ class Log(ABC):
         since: Time | None = None,
         until: Time | None = None,
     ) -> Iterator[RecordBatch]:
-        """Iterate over the batches that can hold records of the range; no batch is decompressed.
+        """Iterate over the batches that can hold records of the range by their headers; no batch is decompressed.
 
         Batches with a wrong CRC are included (``crc_valid`` is False). Raises UnreadableError if reading fails, and
         NotASegmentError if a file contains no batch.

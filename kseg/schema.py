@@ -247,7 +247,7 @@ SEGMENT_TABLE = (
     Column("zone_positions", "ints", "where each zone of about 64 MiB begins; null without a certain zone map"),
     Column("zone_offsets", "ints", "the smallest offset that a record of each zone can have"),
     Column("zone_min_timestamps", "ints", "the smallest timestamp of a record in each zone, -1 without one"),
-    Column("zone_max_timestamps", "ints", "the largest timestamp in a header in each zone, -1 without one"),
+    Column("zone_max_timestamps", "ints", "the largest timestamp in each zone, -1 without one"),
     Column(
         "event_producer_ids", "ints", "producers of the events of transactions; null if damaged or more than a million"
     ),

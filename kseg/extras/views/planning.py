@@ -284,7 +284,7 @@ def _wanted_logs(request: Request, limits: RowFilter) -> tuple[list[_WantedLog],
     logs, stored = [], 0
     for path, folder in found:
         whole = VIEWS[request.view].unit == FILE
-        wanted = [one for one in folder if whole or _can_hold(one, limits, has_zones=one.path in zones)]
+        wanted = folder if whole else _with_rows(folder, limits, zones)
         planned = _planned(folder, inventory) if inventory and committed else {}
         log = Split(map(SegmentRange, folder)) if committed else None
         logs.append(_WantedLog(path, Split(map(SegmentRange, wanted)), log, planned, zones))
@@ -348,17 +348,23 @@ def _accepted(
             yield folder, [*map(measured, found)]
 
 
-def _can_hold(segment: SegmentFile, limits: RowFilter, *, has_zones: bool) -> bool:
-    """Return whether a file can contain rows within the limits, by file names and the time index of a sealed segment.
+def _with_rows(folder: Sequence[SegmentFile], limits: RowFilter, zones: Mapping[str, ZoneMap]) -> list[SegmentFile]:
+    """Return the files that can contain rows within the limits, by file names and the time indexes of sealed segments.
 
-    ``has_zones``: its zone map shows the times, and the time index is not read.
+    Time indexes are used from the first segment on that begins with a v2 batch. Where a zone map shows the times, the time
+    index is not read.
     """
-    if not limits.accepts_offsets(base_offset_of(segment.path), segment.end_offset):
-        return False
-    if limits.since is None or segment.end_offset == INT64_MAX or has_zones:
-        return True
-    newest = index_reader.newest_timestamp(segment.path)
-    return newest is None or newest >= limits.since
+    found, modern = [], False
+    for one in folder:
+        if not limits.accepts_offsets(base_offset_of(one.path), one.end_offset):
+            continue
+        if limits.since is not None and one.end_offset < INT64_MAX and one.path not in zones:
+            newest = index_reader.newest_timestamp(one.path)
+            if newest is not None and newest < limits.since and (modern or index_reader.begins_with_v2(one.path)):
+                modern = True
+                continue
+        found.append(one)
+    return found
 
 
 def pieces_of(whole: SegmentRange, start: int, end: int, split_bytes: int) -> Iterator[SegmentRange]:

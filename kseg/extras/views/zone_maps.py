@@ -38,8 +38,8 @@ EVENT_COLUMNS = ("event_producer_ids", "event_offsets", "event_kinds")
 class Zone:
     """A part of a segment, from a byte to the next zone.
 
-    Its offsets begin at ``offset`` or later. The timestamps of its records are not before ``min_timestamp``, those in the
-    headers of its batches not after ``max_timestamp``; both are in epoch milliseconds, and -1 without a timestamp.
+    Its offsets begin at ``offset`` or later. The timestamps of its records are not before ``min_timestamp``, and these and
+    those in the headers of its batches not after ``max_timestamp``; both are in epoch milliseconds, and -1 without one.
     """
 
     position: int
@@ -105,7 +105,8 @@ class ZoneCollector:
 
     def _add_times(self, chunk: Chunk, row: int) -> None:
         batches, zone = chunk.batches, self.zones[-1]
-        zone[3] = max(zone[3], newest := batches.max_timestamp[row])
+        newest = batches.max_timestamp[row]
+        zone[3] = max(zone[3], newest, batches.largest_timestamp[row] if batches.record_total[row] else NO_TIMESTAMP)
         times = [newest]
         if not (batches.magic[row] and batches.attributes[row] & LOG_APPEND_TIME):
             first, count = batches.first_record[row], batches.record_total[row]

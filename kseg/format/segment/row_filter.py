@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from kseg.format.record import columns
 from kseg.format.record.columns import BatchColumns
-from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME
+from kseg.format.record.layout import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME
 from kseg.format.record.memory import ByteClasses, Needle, records_with
 from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.records_chunk import Chunk
@@ -249,16 +249,19 @@ class RowFilter:
     def accepts_batch(self, batches: BatchColumns, row: int, *, opened: bool = False) -> bool:
         """Return whether the batch can have an accepted row, by its header. The base offset of a wrapper is unknown.
 
-        If it is ``opened``, a v1 wrapper at offset 0 can have later messages: early versions of librdkafka sent such ones.
+        If it is ``opened``, or will be, a v1 wrapper at offset 0 can have later messages: early versions of librdkafka sent
+        such ones. And its records can be newer than the header says.
         """
+        since = self.since
+        older = since is not None and batches.max_timestamp[row] < since
+        if since is not None and older and not (opened and self._may_be_from(batches, row, since)):
+            return False
         first, wrapper = self.first_offset, is_wrapper(batches, row)
         is_relative = opened and wrapper and batches.magic[row] == 1 and not batches.last_offset[row]
         known = batches.crc_state[row] != columns.CRC_BAD and not is_relative
         if first is not None and batches.last_offset[row] < first and known:
             return False
         if self.end_offset is not None and not wrapper and batches.base_offset[row] >= self.end_offset:
-            return False
-        if self.since is not None and batches.max_timestamp[row] < self.since:
             return False
         if self.until is not None and not self._may_be_before(batches, row, self.until):
             return False
@@ -272,7 +275,10 @@ class RowFilter:
 
     def accepted_records(self, chunk: Chunk) -> Iterator[tuple[int, Sequence[int]]]:
         """Yield the row of each batch with accepted records, and the rows of these records."""
+        since, newest = self.since, chunk.batches.largest_timestamp
         for row, rows in self._found_records(chunk):
+            if since is not None and newest[row] < since:
+                continue  # most batches, if the time is recent
             if self.accepts_batch(chunk.batches, row, opened=True) and (kept := self._within_ranges(chunk, rows)):
                 yield row, kept
 
@@ -313,6 +319,23 @@ class RowFilter:
 
     def _is_from(self, batches: BatchColumns, row: int) -> bool:
         return batches.magic[row] >= 2 and batches.producer_id[row] == self.producer_id
+
+    @staticmethod
+    def _may_be_from(batches: BatchColumns, row: int, since: int) -> bool:
+        """Return whether a record can be from ``since`` or later, although the header's largest timestamp is older.
+
+        The records show it if they are decoded. Otherwise the header of a v2 batch is trusted, unless it has no largest
+        timestamp, or one before its base timestamp. That of a wrapper is not: brokers before 0.11 wrote wrong ones when they
+        converted messages.
+        """
+        if batches.record_total[row]:
+            return batches.largest_timestamp[row] >= since
+        attributes, newest = batches.attributes, batches.max_timestamp[row]
+        if batches.magic[row] < 2:
+            return is_wrapper(batches, row) and not attributes[row] & LOG_APPEND_TIME
+        return newest < 0 or (
+            newest < batches.base_timestamp[row] and not attributes[row] & (LOG_APPEND_TIME | DELETE_HORIZON)
+        )
 
     @staticmethod
     def _may_be_before(batches: BatchColumns, row: int, until: int) -> bool:

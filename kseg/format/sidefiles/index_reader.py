@@ -16,6 +16,7 @@ from functools import cached_property
 
 from kseg.errors import KsegError, UnreadableError
 from kseg.format.record.columns import BatchColumns
+from kseg.format.record.layout import HEADER_SIZE_UP_TO_MAGIC, MAGIC_AT
 from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.segment_reader import SegmentReader, batch_at, read_range
 from kseg.format.sidefiles.indexes import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, TimeEntry
@@ -150,8 +151,19 @@ def first_offset_since(
     offsets = offsets or _Entries(path, OFFSET_ENTRY)
     for timestamp, offset in reversed(older):
         if _largest_timestamp(path, size, offsets, offset) == timestamp:
-            return offset + 1
+            return offset + 1 if begins_with_v2(path) else None
     return None
+
+
+def begins_with_v2(path: str) -> bool:
+    """Return whether the first batch of a log has version 2: then no header is from a broker before 0.11.
+
+    These brokers wrote too small timestamps when they converted compressed messages, and made time indexes of them.
+    """
+    with suppress(KsegError, OSError):
+        data = read_range(path, 0, HEADER_SIZE_UP_TO_MAGIC)
+        return len(data) == HEADER_SIZE_UP_TO_MAGIC and data[MAGIC_AT] >= 2
+    return False
 
 
 def _largest_timestamp(path: str, size: int, offsets: _Entries, offset: int) -> int | None:
