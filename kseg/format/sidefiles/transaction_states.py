@@ -190,7 +190,7 @@ class TransactionLog:
     def state(self, path: str, position: int, producer_id: int) -> str:
         """Return the state of the transaction of a producer's batch at a position of a segment."""
         if not self._paths:
-            self._list(paths_of_log(self._path))
+            self._find_segments()
         place = self._numbers[path] << _SEGMENT_BITS | position
         if self._begin is None or place < self._begin:
             self._begin_at(place)
@@ -224,6 +224,14 @@ class TransactionLog:
         """Return whether a snapshot after the log end lacks the transaction that is open at the end: its marker is lost."""
         end = self._next_offset or 0
         return self._later is not None and self._later[1].get(producer_id, end) >= end
+
+    def _find_segments(self) -> None:
+        self._list([self._path])
+        try:
+            self._list(paths_of_log(self._path))
+        except UnreadableError as error:  # which segment has the next markers is not known
+            self._ends_here = False
+            self._unread(error)
 
     def _list(self, paths: Sequence[str]) -> None:
         self._paths = paths
