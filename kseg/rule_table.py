@@ -208,6 +208,12 @@ _TABLE = (
     Rule("K226", "wrapper-key", _W, "the compressed message set has a key, {key}, besides those of its messages",
          "Ignores the key of a compressed message set.",
          "Nothing if no client depends on the key: `kseg convert` to v2 drops it, because a batch does not have a key."),
+    Rule("K227", "segment-offset-overflow", _W,
+         "offset {last} is more than {reach:,} above {base}, the segment's base offset: a broker splits the segment here",
+         "Splits the segment when it recovers it, such as at the start after an unclean shutdown, and when its cleaner "
+         "reads it. All records stay. Brokers before 1.0.2, 1.1.1 and 2.0 fail at both (KAFKA-6264).",
+         "Nothing: a broker of version 2.0 or later splits the segment itself. For a copy without a broker: `kseg repair` "
+         "splits it in the same way."),
     # K3: records
     Rule("K301", "malformed-record", _E, "record {index}: {why}", _OPENED, *do.SALVAGE),
     Rule("K302", "null-key", _E, "record {index} at offset {offset} has no key",

@@ -23,6 +23,7 @@ from kseg import schema
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.findings import RULES, Policy
+from kseg.format.record.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kseg.format.segment.records_chunk import Header
 from kseg.format.sidefiles.registry import find_files
 from kseg.format.storage.segment_files import SegmentFile
@@ -169,6 +170,17 @@ def magic_downgrade(data: bytes) -> bytes:
     old = (SEGMENTS / "2.8.2-v1-none" / FIRST).read_bytes()
     first, second = entries(old)[0], entries(data)[1]
     return damage.splice(data, second.at, second.end, put(old[first.at : first.end], 0, base_offset=12))
+
+
+@Case(PLAIN, "compaction left an empty batch of the third one, up to offset 2147483647, and later offsets are higher")
+def segment_offset_overflow(data: bytes) -> bytes:
+    third = entries(data)[2]
+    first, last = get(data, third.at, "base_offset"), get(data, third.at, "last_offset_delta")
+    header = data[third.at : third.at + RECORD_BATCH_OVERHEAD]
+    header = put(header, 0, size=RECORD_BATCH_OVERHEAD - LOG_OVERHEAD)
+    empty = alter(header, 0, record_count=0, last_offset_delta=(1 << 31) - 1 - first)
+    moved = damage.move(data, third.end, (1 << 31) - 1 - first - last)
+    return damage.splice(moved, third.at, third.end, empty)
 
 
 CASES |= {

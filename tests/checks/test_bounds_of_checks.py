@@ -257,9 +257,14 @@ BOUNDS: list[Bound] = [
     ("invalid-offset-range", {}, lambda delta: [batch(0, last_offset_delta=delta, record_count=0)], {-1: True, 0: False}),
     ("invalid-offset-range", {}, lambda base: [batch(0, base_offset=base)], {-1: True, 0: False}),
     (
-        "invalid-offset-range", {"name_offset": 0},
+        "segment-offset-overflow", {"name_offset": 0},
         lambda first: [batch(0), batch(first, last_offset_delta=9, record_count=0)],
         {INT32_MAX - 9: False, INT32_MAX - 8: True},
+    ),
+    (
+        "segment-offset-overflow", {"name_offset": 0},
+        lambda first: [batch(first, last_offset_delta=9, record_count=0)],
+        {INT32_MAX - 9: False, INT32_MAX - 8: True, INT32_MAX + 1: False},
     ),
     (
         "append-time-regression", {},
@@ -376,7 +381,7 @@ def test_sequences_are_those_that_a_leader_accepts(
 
 
 PAST = 1 << 20
-FAR = 1 << 31
+FAR, TOP, SPAN = 1 << 31, 1 << 30, 1 << 29
 #: Base offsets of batches of one record in a file of this name -> (number of the batch, rule, first offset, last offset).
 OFFSETS: list[tuple[int | None, tuple[int, ...], list[tuple[int, str, int | None, int | None]]]] = [
     (0, (0, 1, PAST + 1), [(2, "offset-gap", 2, PAST)]),
@@ -395,10 +400,33 @@ OFFSETS: list[tuple[int | None, tuple[int, ...], list[tuple[int, str, int | None
     (5, (PAST + 99, 6, 7), [(0, "non-monotonic-offset", 5, 5)]),
     (None, (PAST + 99, 6, 7), [(1, "non-monotonic-offset", 6, 6)]),
     (5, (PAST + 5, PAST + 6), []),
+    # Beyond the range of the indexes: one bit less is an offset of this place, or the next batch is a witness, ...
+    (
+        SPAN, (SPAN, FAR, FAR + 1 + TOP),
+        [
+            (1, "offset-gap", SPAN + 1, FAR - 1), (2, "offset-gap", FAR + 1, FAR + TOP),
+            (2, "invalid-offset-range", None, None),
+        ],
+    ),
+    (
+        SPAN, (SPAN, FAR, FAR + 1 + TOP, FAR + 2 + TOP),
+        [
+            (1, "offset-gap", SPAN + 1, FAR - 1), (2, "offset-gap", FAR + 1, FAR + TOP),
+            (2, "segment-offset-overflow", FAR + 1 + TOP, FAR + 1 + TOP),
+        ],
+    ),
+    # ... or no bit explains the offset. A broker begins a segment there, and the next one only beyond its range.
+    (
+        0, (0, FAR - 1, FAR, FAR + 1, 2 * FAR - 1, 2 * FAR),
+        [
+            (1, "offset-gap", 1, FAR - 2), (4, "offset-gap", FAR + 2, 2 * FAR - 2),
+            (2, "segment-offset-overflow", FAR, FAR), (5, "segment-offset-overflow", 2 * FAR, 2 * FAR),
+        ],
+    ),
     (0, (0, 4, 2, 3, 5), [(1, "non-monotonic-offset", 1, 1), (4, "offset-gap", 4, 4)]),
     (0, (0, 4, 2, 4, 5), [(1, "offset-gap", 1, 3), (2, "non-monotonic-offset", 2, 2), (3, "offset-gap", 3, 3)]),
     (0, (0, 4, 2, 5), [(1, "offset-gap", 1, 3), (2, "non-monotonic-offset", 2, 2)]),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "offsets", "expected"), OFFSETS)

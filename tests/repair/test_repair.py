@@ -68,7 +68,9 @@ DAMAGED = sorted(
 # A file that is read with --as is not a segment that could be repaired.
 FRAMED = {path.parent for path in FINDINGS.glob("*/settings.json") if '"framing"' in path.read_text("utf-8")}
 SEGMENTS_OF_ONE = {folder for folder in FINDINGS.iterdir() if len(list(folder.glob("*.log"))) == 1}
-HARMLESS = sorted(SEGMENTS_OF_ONE - set(DAMAGED) - FRAMED - {FINDINGS / name for name in (*SERVED, "zero-segment")})
+# A file alone cannot become the segments of its offsets.
+_NOT_ALONE = (*SERVED, "zero-segment", "segment-offset-overflow")
+HARMLESS = sorted(SEGMENTS_OF_ONE - set(DAMAGED) - FRAMED - {FINDINGS / name for name in _NOT_ALONE})
 # These need the settings of their expectation.
 BY_OPTION = {"null-key", "oversize-entry", "past-timestamp"}
 MENDED = {

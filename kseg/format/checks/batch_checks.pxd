@@ -6,10 +6,10 @@ from kseg.format.record.framing cimport clamped
 # C types for batch_checks.py.
 
 cdef class CheckState:
-    cdef public bint begun, misnamed, keyless, thinned, is_lone_epoch, epochs_fall
+    cdef public bint begun, misnamed, keyless, thinned, is_lone_epoch, epochs_fall, overflows
     cdef public long long earlier_epoch, epoch_position, epoch_end, epoch_first, epoch_last
     cdef public long long end, last_offset, highest_offset, gaps, next_offset, leader_epoch, magic, base, first_opened
-    cdef public long long wrapper_gaps
+    cdef public long long wrapper_gaps, last_in_range
     cdef public list before_wrappers
     cdef public long long first_leader_epoch, first_magic
     cdef public long long append_time, append_epoch, first_append_time, first_append_epoch

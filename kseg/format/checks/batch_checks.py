@@ -71,6 +71,8 @@ class CheckState:
         self.wrapper_gaps = 0
         self.before_wrappers: list[tuple[int, int, int]] = []
         self.base = -1  # the offset that the segment's index entries are relative to
+        self.last_in_range = -1  # the last offset of the last batch that they can have
+        self.overflows = False  # whether later offsets need another segment, whose base offset is ``base`` then
         # Counted by check_producers, because one loop is a window ahead of the other.
         self.gaps = 0
         self.next_offset = 0

@@ -39,6 +39,9 @@ cdef bint _is_left_out(
 @cython.locals(row=cython.Py_ssize_t, base=cython.longlong)
 cpdef check_offset_range(BatchColumns batches, settings, CheckState state, report)
 
+@cython.locals(first=cython.longlong, last=cython.longlong, following=cython.Py_ssize_t)
+cpdef bint is_overflow(BatchColumns batches, Py_ssize_t row, long long previous) except -1
+
 @cython.locals(row=cython.Py_ssize_t, name=cython.longlong, last=cython.longlong)
 cpdef check_file_name(BatchColumns batches, settings, CheckState state, report)
 

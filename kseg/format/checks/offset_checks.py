@@ -18,6 +18,7 @@ from kseg.format.record.offset_evidence import (
     LIMIT,
     base_offset_proved_wrong,
     is_wrapper,
+    leaps_by_one_bit,
     one_bit_apart,
     out_of_reach,
     span_of,
@@ -235,19 +236,42 @@ def wrapper_gap(state: CheckState, position: int, first: int, last: int) -> Find
 
 
 def check_offset_range(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
-    """Report ``invalid-offset-range`` for batches that end after the range of the segment's indexes."""
-    base = state.base
+    """Report batches that end after the range of the segment's indexes: ``invalid-offset-range``, if theirs can be wrong.
+
+    Otherwise an old log cleaner merged segments (KAFKA-6264): ``segment-offset-overflow``. A broker begins another segment
+    at this batch, so the later ones are compared with its offset.
+    """
     for row in range(batches.count):
-        if not batches.selected[row]:
+        if not batches.selected[row] or batches.position[row] in state.misplaced:
             continue
-        if base < 0 and batches.position[row] in state.misplaced:
-            continue
+        if state.base < 0:
+            state.base = indexed_base_offset(batches, row, settings.name_offset)
+            state.last_in_range = state.base - 1
+        base = state.base
         if base < 0:
-            base = state.base = indexed_base_offset(batches, row, settings.name_offset)
-        if base < 0 or batches.last_offset[row] <= base + REACH:
             continue
-        if batches.position[row] not in state.misplaced:
-            report(offset_range_finding(batches, row, base + REACH + 1))
+        if batches.last_offset[row] > base + REACH:
+            if not is_overflow(batches, row, state.last_in_range):
+                report(offset_range_finding(batches, row, base + REACH + 1))
+                continue
+            report(overflow_finding(batches, row, base))
+            state.base = clamped(batches.base_offset[row])
+            state.overflows = True
+        state.last_in_range = batches.last_offset[row]
+
+
+def is_overflow(batches: BatchColumns, row: int, previous: int) -> bool:
+    """Return whether a batch that its segment's indexes can't have continues the offsets up to ``previous``.
+
+    If one flipped bit explains its base offset, only a batch after it shows that this is right.
+    """
+    first, last = clamped(batches.base_offset[row]), batches.last_offset[row]
+    if not (previous < first <= previous + REACH and first <= last <= first + REACH):
+        return False
+    if not leaps_by_one_bit(first, previous):
+        return True
+    following = row + 1
+    return following < batches.count and last < batches.base_offset[following] <= last + REACH
 
 
 def indexed_base_offset(batches: BatchColumns, row: int, name: int | None) -> int:
@@ -256,7 +280,15 @@ def indexed_base_offset(batches: BatchColumns, row: int, name: int | None) -> in
     This is the offset in the name, unless the batch disproves it.
     """
     first = clamped(batches.base_offset[row])
-    return name if name is not None and name <= first and batches.last_offset[row] - name <= INT32_MAX else first
+    if name is None or not name <= first <= name + REACH:
+        return first
+    return name if batches.last_offset[row] <= name + REACH or not leaps_by_one_bit(first, name - 1) else first
+
+
+def overflow_finding(batches: BatchColumns, row: int, base: int) -> Finding:
+    """Return ``segment-offset-overflow`` for the first batch that a segment with this base offset can't have."""
+    facts = {"base": base, "last": batches.last_offset[row], "reach": REACH}
+    return batch_finding("segment-offset-overflow", batches, row, **facts)
 
 
 def offset_range_finding(batches: BatchColumns, row: int, ceiling: int) -> Finding:
@@ -280,7 +312,7 @@ def check_file_name(batches: BatchColumns, settings: CheckSettings, state: Check
         return
     name = settings.name_offset
     # If the name fits the first batch, a batch past the range is wrong, not the name: see check_offset_range.
-    last = INT64_MAX if state.base == name else clamped(name) + INT32_MAX
+    last = INT64_MAX if state.base == name or state.overflows else clamped(name) + INT32_MAX
     for row in range(batches.count):
         if batches.base_offset[row] >= name and batches.last_offset[row] <= last:
             continue
@@ -318,6 +350,8 @@ def gap_before_part(before: CheckState, after: CheckState, position: int) -> Fin
 
 def offset_ranges_join(before: CheckState, after: CheckState) -> bool:
     """Return whether the offsets of the later part are in the range of the earlier part's indexes."""
+    if before.overflows:
+        return False
     return after.base == before.base or after.highest_offset - INT32_MAX <= before.base
 
 

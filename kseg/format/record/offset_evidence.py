@@ -77,6 +77,12 @@ def too_far_by_one_bit(last: int, previous: int) -> bool:
     return previous < last - (1 << (last.bit_length() - 1)) <= previous + LARGE_JUMP
 
 
+def leaps_by_one_bit(first: int, previous: int) -> bool:
+    """Return whether a base offset is far after ``previous``, the last offset before it, and near it with one bit less."""
+    bits = range(first.bit_length() if first > previous + LARGE_JUMP else 0)
+    return any(first >> bit & 1 and previous < first - (1 << bit) <= previous + LARGE_JUMP for bit in bits)
+
+
 def one_bit_apart(one: int, other: int) -> bool:
     """Return whether two int64 differ in one bit."""
     return ((one ^ other) & ((1 << 64) - 1)).bit_count() == 1
