@@ -167,8 +167,10 @@ class _DamagePolicy:
         message = Verdict(self._source, rule.severity, finding).message
         if rule.severity is Severity.FATAL:
             self._stop = UnreadableError(f"{self._source}: {message}")
-        elif (rule.name == "claimed-codec" and not _is_converted(finding)) or (
-            self._keeps_epochs and rule.name in EPOCH_RULES
+        elif (
+            (rule.name == "claimed-codec" and not _is_converted(finding))
+            or (self._keeps_epochs and rule.name in EPOCH_RULES)
+            or rule.name == "segment-offset-overflow"
         ):
             self._stop = DamagedError(f"{self._source}: byte {finding.position}: {message}: run `kseg repair` first")
         elif rule.severity >= Severity.ERROR and not self._allowed and not _is_converted(finding):

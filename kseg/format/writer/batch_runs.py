@@ -13,8 +13,10 @@ from kseg.format.checks.batch_checks import EPOCH_RULES, CheckState
 from kseg.format.checks.offset_checks import (
     MUST_INCREASE,
     indexed_base_offset,
+    is_overflow,
     misplaced_offset_finding,
     offset_range_finding,
+    overflow_finding,
 )
 from kseg.format.checks.run_checks import BATCH_CHECKS, RECORD_CHECKS, check_settings, new_collector
 from kseg.format.record import encoder, equality
@@ -109,12 +111,16 @@ def mark_out_of_range(batches: BatchColumns, ceiling: int, report: Report) -> in
 
 
 class OffsetRangeFilter:
-    """Marks batches with offsets that the indexes of a segment can't have; ``name`` is the offset in its name."""
+    """Marks batches with offsets that the indexes of a segment can't have; ``name`` is the offset in its name.
+
+    If these offsets are right, it marks none and reports that the segment has to be split.
+    """
 
     def __init__(self, name: int | None, report: Report) -> None:
         self._name = name
         self._report = report
         self._base = -1
+        self._last = -1
 
     def __call__(self, batches: BatchColumns) -> None:
         for row in range(batches.count):
@@ -122,8 +128,19 @@ class OffsetRangeFilter:
                 break
             if batches.crc_state[row] != CRC_BAD:
                 self._base = indexed_base_offset(batches, row, self._name)
-        if self._base >= 0:
-            mark_out_of_range(batches, self._base + INT32_MAX + 1, self._report)
+                self._last = self._base - 1
+        if self._base < 0:
+            return
+        ceiling = self._base + INT32_MAX + 1
+        beyond = rewritten_rows.first_reaching(batches, 0, ceiling)
+        while beyond < batches.count and batches.crc_state[beyond] == CRC_BAD:
+            beyond = rewritten_rows.first_reaching(batches, beyond + 1, ceiling)
+        before = (row for row in range(beyond - 1, -1, -1) if batches.crc_state[row] != CRC_BAD)
+        self._last = next((batches.last_offset[row] for row in before), self._last)
+        if beyond < batches.count and is_overflow(batches, beyond, self._last):
+            self._report(overflow_finding(batches, beyond, self._base))
+        else:
+            mark_out_of_range(batches, ceiling, self._report)
 
 
 def _correct(window: Window, row: int, offset: int, last: int) -> None:
