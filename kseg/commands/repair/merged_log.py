@@ -30,18 +30,20 @@ class MergedLog:
         self.folder = folder
         folder.mkdir(parents=True)
         self._out: IO[bytes] | None = None
-        self._end = 0
+        self._base = self._end = 0
         self._run: tuple[Path, int, int] | None = None
         self._modified = 0
 
     def append(self, batch: ReplicaBatch, epoch: int | None) -> None:
         """Add the next batch, with another leader epoch if one is given."""
         size = 0 if self._out is None else self._out.tell() + (self._run[2] - self._run[1] if self._run else 0)
-        if self._out is None or not batch.position or size + batch.size > INT32_MAX:
+        fits = size + batch.size <= INT32_MAX and batch.last_offset <= self._base + INT32_MAX
+        if self._out is None or not batch.position or not fits:
             self.close()
             named = base_offset_of(batch.path.name)
-            base = named if named is not None and not batch.position and named >= self._end else batch.base_offset
-            self._out = (self.folder / f"{base:020}.log").open("xb")
+            begins = named is not None and not batch.position and named >= self._end
+            self._base = named if named is not None and begins else batch.base_offset
+            self._out = (self.folder / f"{self._base:020}.log").open("xb")
         if self._run and self._run[0] == batch.path and self._run[2] == batch.position:
             self._run = (*self._run[:2], batch.position + batch.size)
         else:

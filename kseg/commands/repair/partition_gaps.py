@@ -77,7 +77,7 @@ class PartitionGaps:
         if segment.keyless:
             evidence.add_keyless(base)
         if late and first is not None and segment.intact_start:
-            self._gaps.append(_Gap("missing-batches", segment.source, 0, base, first - 1, base))
+            self._gaps.append(_Gap("missing-batches", segment.source, segment.begin, base, first - 1, base))
         self._gaps += [_Gap("missing-batches", segment.source, *gap, base) for gap in segment.gaps]
 
     def add_start(self, first: int) -> None:
@@ -96,8 +96,8 @@ class PartitionGaps:
 
     def add_between(self, other: SegmentRepair, first: int, base: int) -> None:
         """Add the missing offsets from ``first`` on between a segment and the next one, which begins at ``base``."""
-        name, size = os.path.basename(other.source), other.bytes_before
-        self._gaps.append(_Gap("segment-gap", other.source, size, first, base - 1, base, name, bool(other.zeros)))
+        name, end = os.path.basename(other.source), other.begin + other.bytes_before
+        self._gaps.append(_Gap("segment-gap", other.source, end, first, base - 1, base, name, bool(other.zeros)))
 
     def rows(self) -> Iterator[LostOffsets]:
         """Yield a row for each gap that is lost, and for each between segments. Call it after the last segment."""
@@ -127,9 +127,10 @@ def report_lost_end(last: SegmentRepair, end: int, snapshots: int, indexed: int,
     end, proved = max(end, last.lost_end), max(snapshots, indexed)
     if proved <= end:
         return
-    begin = last.bytes_before - last.zeros
+    stop = last.begin + last.bytes_before
+    begin = stop - last.zeros
     why = reached(proved) if snapshots == proved else reached(proved, "its indexes show")
-    report(LostRange(last.source, begin, last.bytes_before, end, proved - 1, "lost-bytes", why))
+    report(LostRange(last.source, begin, stop, end, proved - 1, "lost-bytes", why))
     last.lost_ranges, last.lost_to = last.lost_ranges + 1, last.bytes_before
     if last.first_lost_offset is None:
         last.first_lost_offset = end

@@ -132,6 +132,7 @@ class SegmentRepair:
     Of the kept batches, ``mended`` were corrected, and of ``salvaged`` only the records before a fault are kept. Of the
     dropped ones, ``unplaced`` are in the file of that name, and ``duplicates`` are copies of kept batches.
 
+    ``begin`` is where it begins in ``source``, if that becomes several segments.
     ``first_lost_offset`` is the first offset at which the result differs from the log, None if nothing was lost.
     ``first_offset`` and ``last_offset`` are those of the kept batches. ``zeros`` are bytes of a preallocated tail,
     ``lost_to`` is the position after the last lost range in the source, ``lost_end`` the offset after it, ``misfits`` are
@@ -153,6 +154,7 @@ class SegmentRepair:
     salvaged: int = 0
     unplaced: int = 0
     duplicates: int = 0
+    begin: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
     lost_bytes: int = 0

@@ -178,7 +178,7 @@ class _PartitionRun:
             if place.target != place.name.removesuffix(".swap"):
                 self._report_renamed(place)
             path = self._folder / place.target
-            following = next((each.name for each in places[n + 1 :] if each.order is not None), None)
+            following = next((each for each in places[n + 1 :] if each.order is not None), None)
             epochs = EpochEvidence(last_epoch, partial(_first_epochs, self._path, following), stored)
             segment = repair_segment(
                 str(source), path, plan, self._report, self._progress, txns=txns, place=place, epochs=epochs
@@ -282,7 +282,12 @@ class _PartitionRun:
         source = self._path / place.name
         first, last = place.offsets
         why = f"its offsets begin at {first}: it is written as {place.target}"
-        self._report(CorrectedBatch(str(source), 0, source.stat().st_size, first, last, "file-name-mismatch", why))
+        row = CorrectedBatch(str(source), 0, source.stat().st_size, first, last, "file-name-mismatch", why)
+        if place.order and place.order.is_part:
+            ((begin, end),) = place.order.pieces
+            why = f"offset {first} does not fit the segment before it: a new one begins here, {place.target}"
+            row = replace(row, position=begin, end=end, rule="segment-offset-overflow", why=why)
+        self._report(row)
         self._result.renamed += 1
 
     def _add_missing(self, place: SegmentPlace, segment: SegmentRepair) -> None:
@@ -330,12 +335,12 @@ def _error(path: Path) -> str:
     return f"{error.rule.name}: {error.message}" if error else ""
 
 
-def _first_epochs(folder: Path, name: str | None) -> list[int]:
+def _first_epochs(folder: Path, place: SegmentPlace | None) -> list[int]:
     """Return the leader epochs of the first intact v2 batches of a segment, at most _EPOCHS_AHEAD."""
-    if name is None:
+    if place is None or place.order is None:
         return []
     try:
-        with SegmentReader(open_source(str(folder / name))) as reader:
+        with SegmentReader(place.order.arranged(open_source(str(folder / place.name)))) as reader:
             batches = next(reader.windows()).batches
     except (NotASegmentError, UnreadableError, StopIteration):
         return []

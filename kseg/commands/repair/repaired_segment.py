@@ -37,6 +37,7 @@ from kseg.format.writer.batch_runs import ReadBackError
 from kseg.format.writer.moved_batches import source_ranges
 from kseg.format.writer.offset_order import AdjacentBatches, OffsetOrder, find_order
 from kseg.format.writer.output_guards import DamagedError, index_paths, txn_index_path
+from kseg.format.writer.overflowed_segments import split_parts
 from kseg.format.writer.written_side_files import append_runs
 from kseg.results import Settings, Summary
 from kseg.text import count_of
@@ -151,6 +152,8 @@ class _SegmentRun:
         if ceiling is None and named is not None:
             ceiling = named + INT32_MAX + 1
         order = self._order(ceiling)
+        if order.is_part:
+            tally.begin = order.pieces[0][0]
 
         def report_at_source(row: LostRange) -> None:
             for begin, end in source_ranges(order.pieces, row.position, row.end):
@@ -194,7 +197,13 @@ class _SegmentRun:
 
         log = Path(tally.source)
         around = AdjacentBatches(ends=named_ends(log), leader_epochs=known_leader_epochs(log.parent))
-        return find_order(open_named, ceiling, neighbours=around, moves=os.path.isfile(tally.source))
+        order = find_order(open_named, ceiling, neighbours=around, moves=os.path.isfile(tally.source))
+        if order.beyond and (parts := split_parts(open_named, None)):
+            base = parts[-1].base
+            named = f"give DST the name {base:020}.log"
+            todo = named if len(parts) == 1 else "repair its folder, which splits the segment"
+            raise KsegError(f"{tally.source}: offset {base} and higher ones do not fit a segment of that name: {todo}")
+        return order
 
     def _read_back(self, path: str, indexes: _IndexWriter, copied: CopiedBatches | None) -> None:
         """Validate and index the output. Raises ReadBackError for any error, and if the counts differ.
@@ -217,6 +226,8 @@ class _SegmentRun:
         """Index an unchanged log. Raises DamagedError unless it is valid."""
         tally = self.tally
         found, error, history = self._check(tally.source, tally.source, indexes, report_gap=tally.add_gap)
+        if history.overflows:
+            error = error or "its offsets do not fit one segment, so it has to be split"
         if error:
             raise DamagedError(
                 f"{tally.source}: {error} (indexes need an undamaged log: repair without --indexes-only)"

@@ -23,6 +23,7 @@ from kseg.format.storage.source import Source, open_source
 from kseg.format.writer.increasing_offsets import LocatedBatch, batches_of
 from kseg.format.writer.moved_batches import NO_SEGMENT
 from kseg.format.writer.offset_order import AdjacentBatches, OffsetOrder, ceiling_of, find_order
+from kseg.format.writer.overflowed_segments import SegmentPart, split_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def find_places(folder: Path, names: Sequence[str], *, merged: bool) -> list[Seg
     """
     surveys: list[_Survey] = []
     for name in names:
-        surveys.append(_survey(folder, name, surveys[-1].order if surveys else None, names, merged))
+        surveys += _surveys(folder, name, surveys[-1].order if surveys else None, names, merged)
     found = [one for one in surveys if one.first is not None]
     placed, covered = _without_overlaps(sorted(found, key=_Survey.key))
     placed = [one for n, one in enumerate(placed) if not _name_contradicts_one_header(one, placed[:n], placed[n + 1 :])]
@@ -78,7 +79,7 @@ def find_places(folder: Path, names: Sequence[str], *, merged: bool) -> list[Seg
 
 @dataclass(slots=True)
 class _Survey:
-    """A single segment: its order, and the range of offsets that it can have."""
+    """A single segment: its order, and the range of offsets that it can have. ``part`` is the name of a part of it."""
 
     folder: Path
     name: str
@@ -86,11 +87,12 @@ class _Survey:
     why: str = ""
     floor: int = -1
     ceiling: int | None = None
+    part: str = ""
     _ranges: list[tuple[int, int, int, int]] | None = None
 
     @property
     def base(self) -> int:
-        return base_offset_of(self.name) or 0
+        return base_offset_of(self.part or self.name) or 0
 
     @property
     def first(self) -> int | None:
@@ -132,11 +134,11 @@ class _Survey:
         return first, first != self.base, self.name
 
 
-def _open(folder: Path, name: str, target: str) -> Source:
-    """Open a segment with the name that it should have, "" if its name can be wrong."""
+def _open(folder: Path, name: str, target: str, pieces: Sequence[tuple[int, int]] = ()) -> Source:
+    """Open a segment, or ``pieces`` of it, with the name that it should have, "" if its name can be wrong."""
     source = open_source(str(folder / name))
     source.name = str(folder / target) if target else ""
-    return source
+    return source.rearranged(pieces) if pieces else source
 
 
 def _ends_of(log: Path, merged: bool) -> frozenset[int]:
@@ -144,23 +146,37 @@ def _ends_of(log: Path, merged: bool) -> frozenset[int]:
     return frozenset() if merged else named_ends(log)
 
 
-def _survey(folder: Path, name: str, previous: OffsetOrder | None, names: Sequence[str], merged: bool) -> _Survey:
-    """Read a segment; ``previous`` is the order of the one before it by name, ``names`` are all segments."""
-    following = next((base_offset_of(one) for one in names[names.index(name) + 1 :]), NO_SEGMENT)
+def _surveys(
+    folder: Path, name: str, previous: OffsetOrder | None, names: Sequence[str], merged: bool
+) -> list[_Survey]:
+    """Read a segment, or the parts that a broker splits it into.
+
+    ``previous`` is the order of the segment before it by name, ``names`` are all segments.
+    """
+    following = next((base_offset_of(one) for one in names[names.index(name) + 1 :]), None)
     before = AdjacentBatches(
         _last_of(previous),
         ends=_ends_of(folder / name, merged),
-        following=following,
+        following=NO_SEGMENT if following is None else following,
         leader_epochs=known_leader_epochs(folder),
     )
     try:
         order = find_order(lambda: _open(folder, name, name), ceiling_of(name), neighbours=before, moves=True)
+        if order.beyond and (parts := split_parts(lambda: _open(folder, name, name), following)):
+            return [_survey_of(folder, name, part) for part in parts]
         # If no batch stays, the name contradicts all of them.
         if order.head is None or _is_copy(folder, name, order, names):
             order = find_order(lambda: _open(folder, name, ""), moves=True)
     except NotASegmentError as error:
-        return _Survey(folder, name, None, str(error).removeprefix(": ").removeprefix(f"{folder / name}: "))
-    return _Survey(folder, name, order)
+        return [_Survey(folder, name, None, str(error).removeprefix(": ").removeprefix(f"{folder / name}: "))]
+    return [_Survey(folder, name, order)]
+
+
+def _survey_of(folder: Path, name: str, part: SegmentPart) -> _Survey:
+    """Read a part of a segment as one with the name that it needs."""
+    target, pieces = f"{part.base:020}.log", ((part.begin, part.end),)
+    order = find_order(lambda: _open(folder, name, target, pieces), ceiling_of(target))
+    return _Survey(folder, name, replace(order, pieces=pieces), part=target)
 
 
 def _is_copy(folder: Path, name: str, order: OffsetOrder, names: Sequence[str]) -> bool:
@@ -301,7 +317,7 @@ def _named(surveys: list[_Survey]) -> list[SegmentPlace]:
         first = one.first
         assert first is not None
         fits = last < one.base <= first and one.last - one.base <= INT32_MAX
-        target = one.name.removesuffix(".swap") if fits else f"{first:020}.log"
+        target = (one.part or one.name).removesuffix(".swap") if fits else f"{first:020}.log"
         places.append(SegmentPlace(one.name, target, one.floor, one.ceiling, None, one.order))
         last = one.last
     for n, one in enumerate(surveys[:-1]):
@@ -331,9 +347,11 @@ def _with_neighbours(folder: Path, places: list[SegmentPlace], merged: bool) -> 
         order = place.order
         late = order.head and neighbours.contradicts(order.head, base_offset_of(place.target))
         if late or place.target != place.name or not _in_order(order, floor, place.ceiling):
-            opened = partial(_open, folder, place.name, place.target)
+            pieces = order.pieces if order.is_part else ()
+            opened = partial(_open, folder, place.name, place.target, pieces)
             ceiling = ceiling_of(place.target) if place.ceiling is None else place.ceiling
-            order = find_order(opened, ceiling, floor, neighbours, moves=True)
+            order = find_order(opened, ceiling, floor, neighbours, moves=not pieces)
+            order = replace(order, pieces=pieces or order.pieces)
         done.append(replace(place, floor=floor, order=order))
     return done
 

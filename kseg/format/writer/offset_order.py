@@ -68,7 +68,8 @@ class OffsetOrder:
     ``ended`` is the batch of these whose end a side file shows.
 
     ``moved`` are the batches that damage moved. All other positions are those of the file with these in their places, whose
-    byte ranges are ``pieces``. Both are empty if no batch was moved, or if nobody asked for them.
+    byte ranges are ``pieces``. Both are empty if no batch was moved, or if nobody asked for them. Without ``moved``, the one
+    of ``pieces`` is the part of the file that becomes a segment.
     ``shortened`` are the last offsets of batches whose headers name a higher one, see ``moved_batches``.
     ``head`` and ``tail`` are the first and the last batch that stay, None if no batch does. ``size`` is the number of
     bytes in the file. ``beyond`` is whether batches were left out because of ``ceiling``. ``end`` is the log end that side
@@ -86,6 +87,11 @@ class OffsetOrder:
     moved: tuple[moved_batches.MovedBatch, ...] = ()
     pieces: tuple[tuple[int, int], ...] = ()
     shortened: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def is_part(self) -> bool:
+        """Return whether the batches are those of a part of the file."""
+        return bool(self.pieces) and not self.moved
 
     def arranged(self, source: Source) -> Source:
         """Return the file with each moved batch in its place."""
