@@ -29,10 +29,10 @@ class UsageError(KsegError):
     """Arguments that contradict each other or name what does not exist."""
 
 
-#: Called with the error of a file that cannot be read. If it returns, what needs the file is unknown.
+#: Called with the error of a file that cannot be read. If it returns, results that need the file are unknown.
 ReportUnread = Callable[[KsegError], object]
 
 
 def raise_unread(error: KsegError) -> None:
-    """Raise the error: the result would depend on what is unknown."""
+    """Raise the error: the result would depend on unknown data."""
     raise error

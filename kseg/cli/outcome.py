@@ -106,7 +106,7 @@ class FindingNotes:
         self.failed = True
 
     def listed(self, paths: Iterable[str], find: Callable[[str], Iterator[SegmentFile]]) -> list[SegmentFile]:
-        """Return what is found at each of the paths; print why a path could not be listed."""
+        """Return the files found at each of the paths; print why a path could not be listed."""
         files: list[SegmentFile] = []
         for path in paths:
             try:

@@ -83,7 +83,7 @@ class Transaction:
 
     @property
     def abort(self) -> str | None:
-        """The command that aborts it; None if it has ended, has no known place, or is in a folder that is not in use."""
+        """The command that aborts it; None if it has ended, if its place is unknown, or if its folder is not in use."""
         if self.state not in ("hanging", "open") or self.topic is None or self.first_offset is None:
             return None
         if not is_served(self.folder):

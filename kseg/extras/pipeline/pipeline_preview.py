@@ -1,4 +1,4 @@
-"""What a pipeline says without a load: the preview of a run, the state of its tables, and how they differ from the segments.
+"""The reports of a pipeline without a load: the preview of a run, the state of its tables, and their differences.
 
 Previews read only ends of segments that were not checked. The tables and the segments are compared by rows, offsets, and a
 checksum of keys and values per partition.

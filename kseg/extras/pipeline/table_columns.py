@@ -1,4 +1,4 @@
-"""What a configuration file gives in its tables: values by their kind, and the columns of a table of rows.
+"""The tables of a configuration file: values by their kind, and the columns of a table of rows.
 
 The columns have names, and the paths of records and of fields that fill them.
 

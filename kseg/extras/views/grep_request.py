@@ -43,7 +43,7 @@ class GrepRequest:
         return self.own or (_decoder(self.decoding) if self.decoding else None)
 
     def asking(self, unread: record_decoder.Unread | None = None) -> GrepRequest:
-        """Return the request with a decoder of its own for this process, which asks a registry anew.
+        """Return the request with another decoder for this process, which asks a registry again.
 
         ``unread`` is that of RecordDecoder, None to raise RegistryError.
         """

@@ -201,7 +201,7 @@ def plan(request: Request, limits: RowFilter, unread: ReportUnread = raise_unrea
     """Return the splits of a read. Raises KsegError if a path can't be listed.
 
     The unit of the view decides which files one task reads. ``unread`` gets the error of a file that
-    read_committed needs. If it returns, the rows are those before what is unknown.
+    read_committed needs. If it returns, the rows are those before this file's.
     """
     _check_inventory(request)
     if request.framing:

@@ -324,9 +324,9 @@ class RowFilter:
     def _may_be_from(batches: BatchColumns, row: int, since: int) -> bool:
         """Return whether a record can be from ``since`` or later, although the header's largest timestamp is older.
 
-        The records show it if they are decoded. Otherwise the header of a v2 batch is trusted, unless it has no largest
-        timestamp, or one before its base timestamp. That of a wrapper is not: brokers before 0.11 wrote wrong ones when they
-        converted messages.
+        The records show it if they are decoded. Otherwise the header of a v2 batch is trusted, unless its largest timestamp
+        is missing, or before its base timestamp. That of a wrapper is not: brokers before 0.11 wrote wrong ones when
+        they converted messages.
         """
         if batches.record_total[row]:
             return batches.largest_timestamp[row] >= since

@@ -313,7 +313,7 @@ class TransactionLog:
         if base is None or expected is None or base <= expected:
             return False
         self._after_gap = number << _SEGMENT_BITS
-        # What is lost before can be the gap: its segment, which may be unreadable, is not read again.
+        # The loss before can be the gap: its segment, which may be unreadable, is not read again.
         return self._lost or not last_stable_offset.are_compacted(self.folder, self._paths[number - 1 : number + 1])
 
 

@@ -64,16 +64,14 @@ class MisplacedBatch(NamedTuple):
 class OffsetOrder:
     """Batches whose offsets can't be right, by their position in the file.
 
-    ``misplaced`` has the batches that have no place. ``corrected`` has those whose offset is proved.
-    ``ended`` is the batch of these whose end a side file shows.
+    ``misplaced`` fit nowhere. ``corrected`` have a proved offset; ``ended`` is the one whose end a side file shows.
 
     ``moved`` are the batches that damage moved. All other positions are those of the file with these in their places, whose
     byte ranges are ``pieces``. Both are empty if no batch was moved, or if nobody asked for them. Without ``moved``, the one
-    of ``pieces`` is the part of the file that becomes a segment.
-    ``shortened`` are the last offsets of batches whose headers name a higher one, see ``moved_batches``.
-    ``head`` and ``tail`` are the first and the last batch that stay, None if no batch does. ``size`` is the number of
-    bytes in the file. ``beyond`` is whether batches were left out because of ``ceiling``. ``end`` is the log end that side
-    files name, or that of the ``tail``, if batches of another log are the last in the file, otherwise None.
+    of ``pieces`` is the part of the file that becomes a segment. ``shortened`` are the last offsets of batches whose headers
+    name a higher one. ``head`` and ``tail`` are the first and the last batch that stay, None if no batch does. ``size`` is
+    the number of bytes in the file. ``beyond``: batches were left out because of ``ceiling``. ``end`` is the log end that
+    side files name, or that of the ``tail``, if batches of another log are the last in the file, otherwise None.
     """
 
     misplaced: dict[int, MisplacedBatch]
@@ -128,9 +126,8 @@ class AdjacentBatches:
         stored = last.low in self.ends or last.high + 1 in self.ends
         if last.low == previous + 1 or end not in self.ends or stored:
             return None
-        if last.leader_epoch >= 0 and checkpoints.epochs_of(self.leader_epochs, previous + 1, end) - {
-            last.leader_epoch
-        }:
+        epochs = checkpoints.epochs_of(self.leader_epochs, previous + 1, end)
+        if last.leader_epoch >= 0 and epochs - {last.leader_epoch}:
             return None
         return last.beginning_at(end)._replace(position=last.end, first_time=-1, last_time=-1, producer=None)
 
