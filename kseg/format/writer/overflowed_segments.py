@@ -46,8 +46,8 @@ def split_parts(open_segment: Callable[[], Source], following: int | None) -> li
     starts = [(base, 0)]
     previous = base - 1
     for batch, after in zip(batches, [*batches[1:], None], strict=True):
-        if not previous < batch.low <= previous + INT32_MAX:
-            return []
+        if not previous < batch.low <= previous + INT32_MAX or batch.inner not in (-1, batch.high):
+            return []  # a v0 wrapper has the offsets of its messages
         if batch.high > starts[-1][0] + INT32_MAX:
             if not _is_proved(batch, previous, after):
                 return []
