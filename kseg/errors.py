@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 
 class KsegError(Exception):
@@ -29,8 +30,22 @@ class UsageError(KsegError):
     """Arguments that contradict each other or name what does not exist."""
 
 
+_Reason = TypeVar("_Reason", KsegError, str)
+
 #: Called with the error of a file that cannot be read. If it returns, results that need the file are unknown.
 ReportUnread = Callable[[KsegError], object]
+
+
+def each_once(report: Callable[[_Reason], object]) -> Callable[[_Reason], None]:
+    """Return a function that reports each reason once: several readers can need one file."""
+    reported: set[str] = set()
+
+    def tell(reason: _Reason) -> None:
+        if str(reason) not in reported:
+            report(reason)
+            reported.add(str(reason))
+
+    return tell
 
 
 def raise_unread(error: KsegError) -> None:

@@ -18,7 +18,7 @@ from kseg.commands.grep.text_patterns import MatchClock
 from kseg.commands.lag.committed_offsets import GroupLag, LogDirs, lags, partitions_of, read_commits
 from kseg.commands.stats.levels import Level, levels, sorted_by_folder, stats_of
 from kseg.commands.transactions import MAX_TRANSACTION_MS, PartitionTransactions, Transaction, items_of
-from kseg.errors import NotASegmentError, UnreadableError, UsageError
+from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError, each_once
 from kseg.extras.sql import where as conditions
 from kseg.extras.views.grep_request import GrepRequest
 from kseg.findings import READ_ERROR, Finding, do_nothing, unreadable
@@ -124,13 +124,18 @@ def grep(
         limits.conditions,
     )
     files = [file for file in _files(path) if limits.accepts_file(*topic_partition(file.path))]
-    logs = TransactionLogs()
+    tell = each_once(unread or raise_unreadable)
+
+    def unknown(error: KsegError) -> None:
+        tell(str(error))
+
+    logs = TransactionLogs(unread=unknown)
     if isolation == READ_COMMITTED:
-        logs = TransactionLogs.at_stable_offsets([file.path for file in files])
+        logs = TransactionLogs.at_stable_offsets([file.path for file in files], unknown)
     dump = DumpRequest(True, limits.of_rows, verify_crc=verify_crc, wrong_crc=True, logs=logs)
     request = GrepRequest(query, decoding, dump).asking()
     request.search_in(SegmentFile(""), MatchClock())  # raises UsageError for a wrong pattern now
-    return islice(_found(request, files, report, unread or raise_unreadable), limit)
+    return islice(_found(request, files, report, tell), limit)
 
 
 def _found(

@@ -31,7 +31,7 @@ from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, SHARE_GROUP_STA
 from kseg.format.internal_topics.state import Moment
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.storage.naming import is_url
-from kseg.format.storage.segment_files import check_exists, find_segments, is_folder, once_each
+from kseg.format.storage.segment_files import check_complete, check_exists, find_segments, is_folder, once_each
 from kseg.format.storage.source import local_size
 from kseg.report.formats import LAG, LAG_HISTORY, destination
 from kseg.report.lag_report import NOT_RESET, LagTotal, answer, summary_line
@@ -85,6 +85,8 @@ def lag(asked: LagOptions) -> int:
     found = LogDirs(files, notes)
     replicas = partitions_of(found, CONSUMER_OFFSETS)
     if not replicas:
+        for path in paths:
+            check_complete(path)
         raise UsageError(f"no partition of {CONSUMER_OFFSETS} found: give the log directories of all brokers")
     if asked.history is not None:
         return _HistoryRun(asked, asked.history, found, notes).show(replicas)

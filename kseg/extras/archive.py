@@ -143,15 +143,17 @@ def is_folder(path: str) -> bool:
 def walk(path: str) -> Iterator[tuple[str, list[str]]]:
     """Yield a folder of an archive and all folders below it in name order, each with its sorted file names.
 
-    If the archive is incomplete, its unfinished folder has the name MISSING_FILES, or else the archive itself.
+    If the archive is incomplete, its unfinished folders have the name MISSING_FILES, or else the archive itself.
     """
     found = find(path)
     folders = [found[1]] if found else []
     lacking = [MISSING_FILES] if found and found[0].damage else []
     while found and folders:
         folder = folders.pop()
-        missing, lacking = (lacking, []) if folder == found[0].unfinished else ([], lacking)
-        names = sorted(found[0].folders.get(folder, ())) + missing
+        names = sorted(found[0].folders.get(folder, ()))
+        if _is_unfinished(found[0], folder):
+            names.append(MISSING_FILES)
+            lacking = []
         yield "/".join(filter(None, (found[0].path, folder))), names
         below = sorted(found[0].subfolders.get(folder, ()), reverse=True)
         folders += ["/".join(filter(None, (folder, name))) for name in below]
@@ -176,9 +178,15 @@ def check_complete(path: str) -> None:
 
 
 def is_unfinished(folder: str) -> bool:
-    """Return whether a folder is the one that the end of a damaged archive cuts: it can have more files."""
+    """Return whether the end of a damaged archive cuts a folder: it can have more files."""
     found = find(folder)
-    return found is not None and bool(found[0].damage) and found[0].unfinished == found[1]
+    return found is not None and _is_unfinished(*found)
+
+
+def _is_unfinished(archive: Archive | tiered_view.TieredView, folder: str) -> bool:
+    if not archive.damage or archive.unfinished is None:
+        return False
+    return archive.unfinished == folder or bool(not archive.in_order and archive.folders.get(folder))
 
 
 def check_folder(path: str) -> None:

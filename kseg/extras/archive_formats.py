@@ -100,13 +100,16 @@ class Archive:
     """The members of an archive by folder.
 
     ``damage`` says why members are missing, "" if the archive is complete. ``unfinished`` is then the folder of the last
-    member: it can have other files, too. ``stored`` is the size of the archive in bytes.
+    member: it can have other files, too, as any folder if the members are not ``in_order`` by folder. ``stored`` is the
+    size of the archive in bytes.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.damage = ""
         self.unfinished: str | None = ""
+        self.in_order = True
+        self._left: set[str] = set()
         self.stored = 0
         # They stay open, because processes that are forked read from them, too.
         self.files: list[IO[bytes]] = []
@@ -135,11 +138,21 @@ class Archive:
         if own in self.folders[folder]:
             self.skip("that a later member of the same name replaces", name)
         self.folders[folder][own] = member
-        self.unfinished = folder
+        self._enter(folder)
         self._members += 1
         if self._members > (limit := max(MOST_MEMBERS, self.stored // STORED_PER_MEMBER)):
             raise ArchiveLimitError(f"it has more than {limit:,} members in {self.stored:,} bytes")
         self._use_memory(_BYTES_PER_MEMBER + len(own) + _BYTES_PER_RANGE * len(member.sparse or ()))
+
+    def _enter(self, folder: str) -> None:
+        """Note the folder of the last member. Without an order by folders, any folder of a damaged archive lacks files."""
+        if folder == self.unfinished:
+            return
+        before = self.unfinished or ""
+        is_above = not folder or before.startswith(f"{folder}/")
+        self.in_order = self.in_order and (is_above or folder not in self._left)
+        self._left.add(before)
+        self.unfinished = folder
 
     def find(self, name: str) -> Member | None:
         """Return the member with a name inside of the archive, None without one."""

@@ -179,6 +179,7 @@ class TieredView:
 
     damage = ""
     unfinished = None
+    in_order = True
 
     def __init__(self, path: str) -> None:
         self.path = path

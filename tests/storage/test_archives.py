@@ -297,6 +297,41 @@ def test_the_end_of_a_log_is_unknown_if_the_archive_ends_in_its_folder(brokers: 
     assert (done.exit_code, "so the last stable offset is unknown" in done.stdout) == (2, True), done.stdout
 
 
+def test_no_folder_of_an_archive_in_another_order_is_complete(tmp_path: Path) -> None:
+    """Members in the order of their file names: its end cuts each folder, not only the last one."""
+    names = ("4.3.0-v2-none-transactions", "4.3.0-v2-none-transactions-v2")
+    files = sorted((path for name in names for path in (SEGMENTS / name).iterdir()), key=lambda path: path.name)
+    with tarfile.open(tmp_path / "x.tar", "w") as out:
+        for path in files:
+            out.add(path, f"{'ab'[names.index(path.parent.name)]}-0/{path.name}")
+    with tarfile.open(tmp_path / "x.tar") as found:
+        of_b = [one for one in found.getmembers() if one.name.startswith("b-0/") and one.name.endswith(".log")]
+        at = of_b[0].offset_data + 1
+    archive = tmp_path / "cut.tar"
+    archive.write_bytes((tmp_path / "x.tar").read_bytes()[:at])
+    for command in (("diff", archive / "a-0", SEGMENTS / names[0]), ("transactions", archive / "a-0")):
+        done = invoke(*command)
+        assert (done.exit_code, "the archive is damaged" in done.stderr) == (2, True), done.stdout
+        assert not {"lacks", "hanging,"} & {*done.stdout.replace("0 hanging,", "").split()}
+
+
+def test_what_is_certain_is_shown_of_a_log_that_an_archive_cuts(tmp_path: Path) -> None:
+    """The markers in the archive decide transactions, and what follows them is unknown: the rows before it are there."""
+    source = SEGMENTS / "4.3.0-v2-none-transactions"
+    archive = tar(source, tmp_path / "x.tar")
+    archive.write_bytes(archive.read_bytes()[:-1024].rstrip(b"\0"))
+    folder, option = archive / source.name, ("--isolation", "read_committed")
+    whole = invoke("dump", "--deep", "--format", "jsonl", *option, source).stdout.splitlines()
+    done = invoke("dump", "--deep", "--format", "jsonl", *option, folder)
+    assert (done.exit_code, len(done.stdout.splitlines())) == (2, len(whole))
+    done = invoke("grep", "-c", ".", *option, folder)
+    assert (done.exit_code, done.stdout.count("\n") > 2) == (2, True)
+    done = invoke("dump", "--deep", "--last", 2, "--format", "jsonl", folder)
+    assert (done.exit_code, len(done.stdout.splitlines())) == (2, 2)
+    done = invoke("lag", archive)
+    assert (done.exit_code, "damaged or incomplete" in done.stderr) == (2, True), done.stderr
+
+
 def test_sql_reads_the_files_before_the_end_of_an_archive(brokers: Path) -> None:
     """The rows of all files that the archive has, and an exit code that says that more is missing."""
     folder = cut_within(brokers, f"orders-0/{'96'.zfill(20)}.log", brokers.parent / "cut.tar").parent

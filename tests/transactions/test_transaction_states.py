@@ -203,6 +203,16 @@ def test_an_unreadable_segment_hides_no_other_record(tmp_path: Path) -> None:
                 assert len(found) > len(known) / 10
             else:
                 assert len(found) == sum(command[0] == "dump" or not one.control for one in known.values())
+    for isolation in ("read_uncommitted", "read_committed"):
+        count = len(
+            kseg("grep", "value", "--isolation", isolation, "--format", "jsonl", tmp_path / "logs").stdout.splitlines()
+        )
+        lines: list[str] = []
+        matches = library.grep(tmp_path / "logs", "value", isolation=isolation, unread=lines.append)
+        assert (len(list(matches)), sorted(f"kseg: {line}" for line in lines)) == (count, unread)
+        lines.clear()
+        scanned = library.scan(tmp_path / "logs", isolation=isolation, unread=lines.append).scanner().to_table()
+        assert (scanned.num_rows, sorted(f"kseg: {line}" for line in lines)) == (count, unread)
     for row in library.transactions(tmp_path / "logs", unread=lambda line: None):
         if isinstance(row, Transaction):
             first, last = row.first_offset or 0, row.last_offset or 0

@@ -50,7 +50,7 @@ from collections.abc import Callable, Iterable
 from kseg.commands.dump.dump_items import Item, row_count
 from kseg.errors import KsegError
 from kseg.format.record.layout import INT64_MAX
-from kseg.format.storage.naming import base_offset_of, is_snapshot, is_url
+from kseg.format.storage.naming import base_offset_of, is_missing, is_snapshot, is_url
 from kseg.format.storage.source import local_size
 
 #: The latest findings that are kept to explain damaged bytes.
@@ -286,7 +286,8 @@ def last_rows(files: Sequence[SegmentFile], most: int, keep: RowFilter, items: I
         if not (file.listed and is_snapshot(file.path)):
             folders.setdefault(os.path.dirname(file.path), []).append(file)
     for segments in folders.values():
-        segments.sort(key=lambda file: base_offset_of(file.path) or 0)
+        # After all others those that an archive lacks.
+        segments.sort(key=lambda file: (is_missing(file.path), base_offset_of(file.path) or 0))
         found: list[LastRows] = []
         left = most
         while segments and left > 0:
@@ -297,6 +298,8 @@ def last_rows(files: Sequence[SegmentFile], most: int, keep: RowFilter, items: I
                 raise
             except KsegError:
                 found.append(LastRows(file, 0, None, 0))
+                if is_missing(file.path):
+                    continue  # the last rows are those before them
                 break
             found.append(LastRows(file, start, end, max(0, count - left)))
             left -= count

@@ -16,7 +16,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kseg.errors import UsageError
+from kseg.errors import UsageError, each_once
 from kseg.extras.views.planning import Request, plan
 from kseg.extras.views.split_rows import Notices, Task, read
 from kseg.format.record.layout import FIRST_MILLISECOND, INT64_MAX, LAST_MILLISECOND
@@ -183,8 +183,9 @@ class Scanner:
         limits = request.limits
         if self.filter is not None:
             limits = limits_of(self.filter, self.dataset_schema, limits, ranges=request.view == "records")
-        for split in plan(request, limits, self.notices.unread):
-            for batch in read(Task(request, limits, self.notices), split):
+        notices = replace(self.notices, unread=each_once(self.notices.unread))
+        for split in plan(request, limits, notices.unread):
+            for batch in read(Task(request, limits, notices), split):
                 found = batch if self.filter is None else batch.filter(self.filter)
                 if found.num_rows:
                     yield found if found.schema.names == names else found.select(names)

@@ -55,15 +55,17 @@ def _open_after(
     newest, begun = open_in_newest_snapshot(with_snapshots)
     for producer_id, first in begun.items():
         transactions.begin(producer_id, first)
+    end = base_offset_of(paths[newest]) or 0 if paths[newest:] else 0
     for path in paths[newest:]:
         try:
             with suppress(VanishedError, NotASegmentError), SegmentReader(open_source(path, listed=True)) as reader:
                 for batches, events in log_events(reader):
                     for _ in transactions.update(batches, events):
                         pass
+                    end = max(end, batches.last_offset[batches.count - 1] + 1)
         except UnreadableError as error:
             unread(error)
-            transactions.begin(-1, base_offset_of(path) or 0)  # all from here on can be open
+            transactions.begin(-1, end)  # all from here on can be open
             break
     return transactions.open
 

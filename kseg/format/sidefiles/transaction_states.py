@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 
-from kseg.errors import KsegError, NotASegmentError, ReportUnread, UnreadableError, VanishedError, raise_unread
+from kseg.errors import NotASegmentError, ReportUnread, UnreadableError, VanishedError, each_once, raise_unread
+from kseg.findings import do_nothing
 from kseg.format.internal_topics.decode import TRANSACTION_STATE
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import (
@@ -36,8 +37,8 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles import checkpoints, last_stable_offset
 from kseg.format.storage.local_files import entries, names_in
-from kseg.format.storage.naming import LOG_STARTS, base_offset_of, is_snapshot, partition_of
-from kseg.format.storage.segment_files import path_in, segments_in
+from kseg.format.storage.naming import LOG_STARTS, base_offset_of, is_missing, is_snapshot, partition_of
+from kseg.format.storage.segment_files import is_unfinished, path_in, segments_in, walk_folders
 from kseg.format.storage.source import STDIN, open_source, open_split, stored_size
 
 # A place in a log is one number: the number of the segment in the high bits, the position of a batch in the low ones.
@@ -55,8 +56,8 @@ class TransactionLogs:
         self, stable_offsets: Mapping[str, int | None] | None = None, unread: ReportUnread = raise_unread
     ) -> None:
         self._stable_offsets = {} if stable_offsets is None else stable_offsets
-        self._report = unread
-        self._reported: set[str] = set()
+        #: Reports an error of reading. Raises it in workers, and if nobody gets it.
+        self.unread = each_once(unread)
         self._log: TransactionLog | None = None
         self._ids: tuple[str, TransactionalIds] | None = None
 
@@ -65,7 +66,7 @@ class TransactionLogs:
         """Return the logs of segments with the last stable offsets of now, as far as they are certain."""
         offsets: dict[str, int | None] = {}
         logs = cls(offsets, unread)
-        for folder, path in {_folder_of(path): path for path in paths}.items():
+        for folder, path in {_folder_of(path): path for path in reversed(paths)}.items():
             offsets[folder] = 0  # if it is unknown, no record is certain
             with logs.kept():
                 offsets[folder] = last_stable_offset.stable_offset(paths_of_log(path), logs.unread)
@@ -81,12 +82,6 @@ class TransactionLogs:
         if self._ids is None or self._ids[0] != log_dir:
             self._ids = log_dir, TransactionalIds(log_dir, self.kept)
         return SegmentTransactions(log, path, self._stable_offsets.get(folder, INT64_MAX), self._ids[1])
-
-    def unread(self, error: KsegError) -> None:
-        """Report an error of reading, unless it is reported. Raises it in workers, and if nobody gets it."""
-        if str(error) not in self._reported:
-            self._report(error)
-            self._reported.add(str(error))
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -190,7 +185,7 @@ class TransactionLog:
     def state(self, path: str, position: int, producer_id: int) -> str:
         """Return the state of the transaction of a producer's batch at a position of a segment."""
         if not self._paths:
-            self._find_segments()
+            self._list(self._segments(self._path))
         place = self._numbers[path] << _SEGMENT_BITS | position
         if self._begin is None or place < self._begin:
             self._begin_at(place)
@@ -225,13 +220,13 @@ class TransactionLog:
         end = self._next_offset or 0
         return self._later is not None and self._later[1].get(producer_id, end) >= end
 
-    def _find_segments(self) -> None:
-        self._list([self._path])
+    def _segments(self, path: str) -> list[str]:
         try:
-            self._list(paths_of_log(self._path))
+            return paths_of_log(path)
         except UnreadableError as error:  # which segment has the next markers is not known
             self._ends_here = False
             self._unread(error)
+        return [path]
 
     def _list(self, paths: Sequence[str]) -> None:
         self._paths = paths
@@ -255,7 +250,7 @@ class TransactionLog:
 
     def _read_on(self) -> None:
         """Continue after the end that the log had: a broker has appended batches since."""
-        now = paths_of_log(self._paths[-1])
+        now = self._segments(self._paths[-1])
         self._list([*self._paths, *(path for path in now if path not in self._numbers)])
         self._ended = False
         self._markers = self._read(self._end)
@@ -320,17 +315,20 @@ class TransactionLog:
 def paths_of_log(path: str) -> list[str]:
     """Return the segments of the log that a segment belongs to, in offset order: those of its folder.
 
-    Of a file with another name, and of a KRaft snapshot, it is the file alone.
+    Of a file with another name, and of a KRaft snapshot, it is the file alone. What an archive lacks is the last one.
     """
     if path == STDIN or base_offset_of(path) is None or is_snapshot(path):
         return [path]
     folder = _folder_of(path)
     try:
-        names = [name for name, kind in entries(folder) if kind != "folder"]
+        if is_unfinished(folder):
+            _, names = next(walk_folders(folder, do_nothing))
+        else:
+            names = [name for name, kind in entries(folder) if kind != "folder"]
     except VanishedError:
         return [path]
     found = [file.path for file in segments_in(folder, names) if not is_snapshot(file.path)]
-    return sorted(found, key=lambda one: base_offset_of(one) or 0) if path in found else [path]
+    return sorted(found, key=lambda one: (is_missing(one), base_offset_of(one) or 0)) if path in found else [path]
 
 
 def _folder_of(path: str) -> str:

@@ -120,6 +120,11 @@ def is_remote_log(name: str) -> bool:
     return _REMOTE_LOG.fullmatch(name) is not None
 
 
+def is_missing(path: str) -> bool:
+    """Return whether a path is the one in place of files that an archive lacks."""
+    return os.path.basename(path) == MISSING_FILES
+
+
 def logs_among(names: Iterable[str]) -> list[str]:
     """Return the segments among the file names of a folder: those in use.
 

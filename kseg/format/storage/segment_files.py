@@ -22,6 +22,7 @@ from kseg.format.storage.naming import (
     has_manifests,
     is_file_url,
     is_log,
+    is_missing,
     is_remote_log,
     is_snapshot,
     is_url,
@@ -353,7 +354,7 @@ def measured(file: SegmentFile) -> SegmentFile:
 
 def in_order(files: Iterable[SegmentFile]) -> list[SegmentFile]:
     """Return the segments of a folder by offset, each with its ``end_offset``. KRaft snapshots come last."""
-    ordered = sorted(files, key=lambda file: (is_snapshot(file.path), file.base_offset))
+    ordered = sorted(files, key=lambda file: (is_missing(file.path), is_snapshot(file.path), file.base_offset))
     ends = end_offsets([file.path for file in ordered])
     return [replace(file, end_offset=end or INT64_MAX) for file, end in zip(ordered, ends, strict=True)]
 
