@@ -174,7 +174,7 @@ _TABLE = (
          "A leader rejects such a batch (OutOfOrderSequence) unless the producer's state expired. Recovery only logs it.",
          "Nothing after retention, or if the producer paused longer than producer.id.expiration.ms. "
          "Otherwise compare with another replica: `kseg diff A B`."),
-    Rule("K215", "duplicate-sequence", _E, "producer {producer_id}: {sequences} occur twice",
+    Rule("K215", "duplicate-sequence", _E, "producer {producer_id} has {sequences} twice",
          "A leader recognises duplicates of a producer's last five batches. A duplicate in the log is delivered twice.",
          "Look at both batches: `kseg dump --deep --producer-id N PATH`. Have consumers ignore the duplicates."),
     Rule("K216", "inconsistent-producer", _W, "producer id {producer_id}, base sequence {sequence}: {why}",

@@ -254,7 +254,7 @@ STATEMENTS = (
            "last offset: 5 in the header, 3 in the records"),
     _shown(84, "Compaction keeps an empty batch for its producer", "kseg validate v2-empty.log", "1 batch, 0 records"),
     _shown(85, "Sequences show duplicates and gaps, and follow 2,147,483,647 with 0",
-           "kseg validate v2-repeated.log v2-gap.log v2-wraps.log", "producer 7: sequence 1",
+           "kseg validate v2-repeated.log v2-gap.log v2-wraps.log", "producer 7 has sequence 1",
            "expected sequence 1, found 5",
            code=1),
     _shown(86, "A broker keeps the state of producers in snapshots", "kseg validate snapshot-0",
