@@ -254,6 +254,7 @@ def _verdict(one: SegmentRepair, result: RepairResult) -> str:
     lost += f"; offsets missing between segments in {count_of(missing, 'place')}" if missing else ""
     lost += "; some records may be deleted ones" if result.uncertain else ""
     names = f"; {count_of(result.renamed, 'segment name')} corrected" if result.renamed else ""
+    names += f"; {count_of(result.split_off, 'segment')} split off" if result.split_off else ""
     salvaged = f"; {count_of(one.salvaged, 'batch')} kept in part" if one.salvaged else ""
     left_out = f"; {count_of(one.unplaced, 'batch')} with a right CRC left out, in .unplaced files"
     unplaced = left_out if one.unplaced else ""

@@ -49,7 +49,8 @@ def logs(folder: Path) -> dict[str, bytes]:
 def test_repair_splits_where_a_broker_does(tmp_path: Path) -> None:
     """No record is left out, the segments begin where Kafka's do, and the result is valid."""
     source, reported = partition(tmp_path / "t-0", {0: OFFSETS, NEXT: [NEXT]}), list[LostRange]()
-    repair(str(source), str(tmp_path / "out-0"), RepairPlan(), reported.append)
+    done = repair(str(source), str(tmp_path / "out-0"), RepairPlan(), reported.append)
+    assert (done.split_off, done.renamed) == (1, 0)
     all_batches = batches_at(OFFSETS)
     assert logs(tmp_path / "out-0") == {
         log(0): b"".join(all_batches[:4]),

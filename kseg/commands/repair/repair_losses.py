@@ -207,9 +207,10 @@ class RepairResult:
     one line per partition of a log directory that could not be repaired; these are not written. ``missing`` are offsets that
     the source does not have. ``log_starts`` has one line per log start of a log directory's partitions: the offset, and its
     source. ``rebuilt`` are the indexes of aborted transactions that the source lacks: a broker does not notice that.
-    ``renamed`` segments had a wrong name. ``unknown`` are segments of zeros, of which nothing shows whether they had
-    records. ``uncertain_transactions`` has one line per transaction whose outcome a lost marker can have changed, ``unread``
-    one per replica that cannot be read. ``uncertain`` are records that may be deleted ones.
+    ``renamed`` segments had a wrong name, ``split_off`` ones begin within one of the source. ``unknown`` are segments of
+    zeros, of which nothing shows whether they had records. ``uncertain_transactions`` has one line per transaction whose
+    outcome a lost marker can have changed, ``unread`` one per replica that cannot be read. ``uncertain`` are records that
+    may be deleted ones.
 
     Of several replicas, ``taken`` are the ranges of the result's batches in offset order. ``truncated`` are the replicas
     with the offset from which on their batches belong to another history and are not used.
@@ -223,6 +224,7 @@ class RepairResult:
     log_starts: list[str] = field(default_factory=list)
     rebuilt: list[str] = field(default_factory=list)
     renamed: int = 0
+    split_off: int = 0
     unknown: list[str] = field(default_factory=list)
     uncertain_transactions: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -239,7 +241,7 @@ class RepairResult:
     def changes(self) -> bool:
         """Whether the result has other batches or names than the source."""
         counts = (one.dropped + one.mended + one.salvaged + one.lost_bytes + one.zeros for one in self.segments)
-        return bool(self.renamed or any(counts))
+        return bool(self.renamed or self.split_off or any(counts))
 
     @property
     def lost_before(self) -> list[LostOffsets]:

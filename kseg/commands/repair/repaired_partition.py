@@ -287,8 +287,10 @@ class _PartitionRun:
             ((begin, end),) = place.order.pieces
             why = f"offset {first} does not fit the segment before it: a new one begins here, {place.target}"
             row = replace(row, position=begin, end=end, rule="segment-offset-overflow", why=why)
+            self._result.split_off += 1
+        else:
+            self._result.renamed += 1
         self._report(row)
-        self._result.renamed += 1
 
     def _add_missing(self, place: SegmentPlace, segment: SegmentRepair) -> None:
         """Add the offsets between the segment before and this one to the gaps, unless they are losses that were reported."""
