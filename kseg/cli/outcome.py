@@ -14,10 +14,11 @@ import click
 
 from kseg.cli.messages import FAILED, FOUND, note, note_after, until_reader_closes
 from kseg.commands.dump import dump_items
-from kseg.errors import KsegError, UsageError
+from kseg.errors import KsegError, UnreadableError, UsageError
 from kseg.findings import READ_ERROR, RULES, Finding, Policy, Report, Severity, Verdict, is_noted, unreadable
 from kseg.format.checks import run_checks
-from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each, unless_deleted
+from kseg.format.storage.naming import is_missing
+from kseg.format.storage.segment_files import SegmentFile, check_complete, find_segments, once_each, unless_deleted
 from kseg.report.formats import destination
 from kseg.results import MAX_PER_RULE, Settings
 from kseg.text import count_of
@@ -186,8 +187,18 @@ class DumpOutcome(FindingNotes):
     def segments(
         self, paths: Iterable[str], find: Callable[[str], Iterator[SegmentFile]] = find_segments
     ) -> list[SegmentFile]:
-        """Return the segments of paths. A path that cannot be read is one line on stderr."""
-        return once_each(chain.from_iterable(self.attempt(find(path)) for path in paths))
+        """Return the segments of paths. A path that cannot be read is one line on stderr.
+
+        So is an archive that ends early, also if enough rows are found before its end.
+        """
+        files = once_each(chain.from_iterable(self.attempt(find(path)) for path in paths))
+        try:
+            for file in files:
+                if is_missing(file.path):
+                    check_complete(file.path)
+        except UnreadableError as error:
+            self.fail(str(error))
+        return files
 
     @contextmanager
     def output(self, path: str | None) -> Iterator[TextIO]:

@@ -326,8 +326,9 @@ def test_what_is_certain_is_shown_of_a_log_that_an_archive_cuts(tmp_path: Path) 
     assert (done.exit_code, len(done.stdout.splitlines())) == (2, len(whole))
     done = invoke("grep", "-c", ".", *option, folder)
     assert (done.exit_code, done.stdout.count("\n") > 2) == (2, True)
-    done = invoke("dump", "--deep", "--last", 2, "--format", "jsonl", folder)
-    assert (done.exit_code, len(done.stdout.splitlines())) == (2, 2)
+    for few in ("--last", "--limit"):
+        done = invoke("dump", "--deep", few, 2, "--format", "jsonl", folder)
+        assert (done.exit_code, len(done.stdout.splitlines()), done.stderr.count("damaged")) == (2, 2, 1)
     done = invoke("lag", archive)
     assert (done.exit_code, "damaged or incomplete" in done.stderr) == (2, True), done.stderr
 
