@@ -81,8 +81,9 @@ def rows(found: Iterable[GroupLag], total: LagTotal) -> RowSet:
     return RowSet.made(FIELDS.columns, found)
 
 
-#: The most rows of the table without ``detail``.
-_MOST_ROWS = 24
+#: The most rows of a table without ``detail``: with long names of groups they take three times as many lines, and a screen
+#: shows them.
+_MOST_ROWS = 16
 
 
 def write_table(found: Iterable[GroupLag], total: LagTotal, out: TextIO, *, detail: int = 0) -> None:
@@ -255,8 +256,6 @@ _MAKERS = {
     PartitionHistory: PARTITION_FIELDS.maker(),
     GroupHistory: _HISTORY.maker(),
 }
-#: The most partitions of the table without ``detail``.
-_MOST_PARTITIONS = 16
 
 
 def history_rows(found: GroupHistory) -> RowSet:
@@ -276,7 +275,7 @@ def write_history(found: GroupHistory, out: TextIO, *, detail: int = 0) -> None:
         out.write("\n")
         out.writelines(f" {line}\n" for line in plot(found))
     ranked = worst_first(found)
-    listed = ranked if detail > 0 else ranked[:_MOST_PARTITIONS]
+    listed = ranked if detail > 0 else ranked[:_MOST_ROWS]
     out.write("\n" * (not out.isatty()))
     print_pages(
         out, PARTITION_COLUMNS, cell_rows(PARTITION_COLUMNS, listed, lambda one: "" if one.status == "ok" else "yellow")
