@@ -45,8 +45,8 @@ def segments_text(files: Iterable[SegmentFile]) -> str:
 class FindingNotes:
     """Prints warnings and errors after the results: few in a line each, many as one sentence. ``errors`` counts the errors.
 
-    ``rules`` are the names of the rules. ``failed``: something was not read or not
-    found; ``failures`` are the reasons that were printed.
+    ``rules`` are the names of the rules. ``failed``: something was not read or not found;
+    ``failures`` are the reasons that were printed.
 
     ``policy`` is the policy of the file that is read; None uses the severities of the rule table. With ``each``, each
     finding has a line, of a rule and file the first MAX_PER_RULE. With ``at_once`` they are printed when they are found,
@@ -106,6 +106,10 @@ class FindingNotes:
         self.failures.add(why)
         self.failed = True
 
+    def unread(self, error: KsegError) -> None:
+        """Print the error of a file that cannot be read."""
+        self.fail(str(error))
+
     def listed(self, paths: Iterable[str], find: Callable[[str], Iterator[SegmentFile]]) -> list[SegmentFile]:
         """Return the files found at each of the paths; print why a path could not be listed."""
         files: list[SegmentFile] = []
@@ -113,7 +117,7 @@ class FindingNotes:
             try:
                 files += find(path)
             except KsegError as error:
-                self.fail(str(error))
+                self.unread(error)
         return once_each(files)
 
     def undecoded(self, found: DecodedValue) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from kseg.cli.messages import note
 from kseg.cli.typed_command import FileOptions
-from kseg.errors import KsegError, UsageError
+from kseg.errors import UsageError
 from kseg.extras.serialization import record_decoder
 from kseg.extras.sql import where
 from kseg.format.internal_topics.decode import internal_topic
@@ -137,13 +137,9 @@ class RecordOptions(DecodeOptions, FileOptions):
 
 def transaction_logs(isolation: str, files: Sequence[SegmentFile], outcome: FindingNotes) -> TransactionLogs:
     """Return the logs of segments, with their last stable offsets of now if they limit the rows."""
-
-    def unread(error: KsegError) -> None:
-        outcome.fail(str(error))
-
     if isolation == READ_COMMITTED:
-        return TransactionLogs.at_stable_offsets([file.path for file in files], unread)
-    return TransactionLogs(unread=unread)
+        return TransactionLogs.at_stable_offsets([file.path for file in files], outcome.unread)
+    return TransactionLogs(unread=outcome.unread)
 
 
 def files_of(

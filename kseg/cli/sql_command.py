@@ -21,7 +21,7 @@ from kseg.cli.messages import note, note_after, until_reader_closes
 from kseg.cli.outcome import FindingNotes, segments_text
 from kseg.cli.record_options import DecodeOptions
 from kseg.cli.typed_command import FileOptions, SparkOptions, command
-from kseg.errors import KsegError, UsageError
+from kseg.errors import UsageError
 from kseg.extras.serialization import record_decoder
 from kseg.extras.sql.recipes import RECIPES, recipe_rows
 from kseg.extras.sql.statement import MARKERS, RECORDS, TABLES, import_libraries, run_statement, table_rows, tables_in
@@ -197,9 +197,6 @@ class _Outcome(FindingNotes):
         """Print a line about damage that Spark skipped."""
         self.damaged = True
         note(line)
-
-    def unread(self, error: KsegError) -> None:
-        self.fail(str(error))
 
     def counted(self, batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:

@@ -46,7 +46,7 @@ def transactions(asked: TransactionsOptions) -> int:
     files = notes.listed(asked.paths, find_in_use)
     notes.weigh(files)
     with destination(asked.output) as out:
-        items = total.counted(items_of(files, now, asked.max_age, notes, lambda error: notes.fail(str(error))))
+        items = total.counted(items_of(files, now, asked.max_age, notes, notes.unread))
         asked.write(TRANSACTIONS, out, items, total, asked.states)
     note_output(asked.output, summary_line(total))
     return notes.exit_code(total.states["hanging"])

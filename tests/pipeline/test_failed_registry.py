@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 from kseg.extras.serialization import schema_sources as client
 from tests.support.pipelines import config, statuses, table_rows
 from tests.support.pipelines import run_in_process as run
-from tests.support.schema_registry import Registry
+from tests.support.schema_registry import Registry, serialized_registry
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"
 #: The oldest version of the topic's values: some records have its id.
@@ -25,9 +24,7 @@ OLD_ID = "/schemas/ids/2"
 def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     monkeypatch.delenv(client.AUTH_VARIABLE, raising=False)
     monkeypatch.setattr(client, "_PAUSES", (0, 0))
-    found = Registry()
-    found.schemas = [json.loads(line) for line in (FIXTURE / "registry.jsonl").read_text(encoding="utf-8").splitlines()]
-    return found
+    return serialized_registry()
 
 
 @pytest.fixture

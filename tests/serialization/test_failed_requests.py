@@ -16,7 +16,7 @@ import kseg
 from kseg.errors import UnreadableError
 from kseg.extras.serialization import schema_sources as client
 from tests.support.cli import kseg_here, rows_of
-from tests.support.schema_registry import Registry
+from tests.support.schema_registry import Registry, serialized_registry
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"
 ORDERS = FIXTURE / "orders-0"
@@ -26,9 +26,7 @@ ORDERS = FIXTURE / "orders-0"
 def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     monkeypatch.delenv(client.AUTH_VARIABLE, raising=False)
     monkeypatch.setattr(client, "_PAUSES", (0, 0))
-    found = Registry()
-    found.schemas = [json.loads(line) for line in (FIXTURE / "registry.jsonl").read_text(encoding="utf-8").splitlines()]
-    return found
+    return serialized_registry()
 
 
 @pytest.fixture

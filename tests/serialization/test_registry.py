@@ -13,16 +13,14 @@ from kseg.errors import UsageError
 from kseg.extras.serialization import schema_sources as client
 from kseg.extras.serialization.schema_set import RegistryError
 from tests.support.cli import rows_of
-from tests.support.schema_registry import Registry
+from tests.support.schema_registry import Registry, serialized_registry
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"
 
 
 @pytest.fixture
 def registry() -> Registry:
-    found = Registry()
-    found.schemas = [json.loads(line) for line in (FIXTURE / "registry.jsonl").read_text(encoding="utf-8").splitlines()]
-    return found
+    return serialized_registry()
 
 
 @pytest.fixture

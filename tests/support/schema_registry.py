@@ -10,20 +10,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kseg.extras.serialization.schema_set import Reference, guid_of
+
+SERIALIZED = Path(__file__).parents[2] / "fixtures" / "serialized"
 
 
 class Registry:
     """Registered schemas, as the JSON that the interface returns. ``texts`` replace the texts of schemas by subject.
 
     ``requests`` are the paths that were requested. With ``user`` ("name:password") other requests are rejected. Requests
-    wait ``delay`` seconds, and those of paths in ``broken`` get its status, with ``page`` instead of a
-    registry's JSON if it is not empty; of paths in ``cut`` the first answers, as many
-    as its number, end in the middle. In the mode IMPORT, schemas get the id and
-    version of the request, unless ``imports`` is false.
+    wait ``delay`` seconds, and those of paths in ``broken`` get its status, with ``page`` instead of a registry's JSON if it
+    is not empty; of paths in ``cut`` the first answers, as many as its number, end in the middle. In the mode IMPORT,
+    schemas get the id and version of the request, unless ``imports`` is false.
     """
 
     def __init__(self, texts: dict[str, str] | None = None) -> None:
@@ -157,3 +159,12 @@ def _handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
             """Print nothing."""
 
     return Handler
+
+
+def serialized_registry() -> Registry:
+    """Return a registry with the schemas of ``fixtures/serialized``."""
+    found = Registry()
+    found.schemas = [
+        json.loads(line) for line in (SERIALIZED / "registry.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    return found

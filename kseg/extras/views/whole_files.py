@@ -39,7 +39,7 @@ from kseg.format.segment.records_chunk import Chunk
 from kseg.format.sidefiles.registry import named_file
 from kseg.format.storage import local_files
 from kseg.format.storage.atomic_write import whole_file
-from kseg.format.storage.naming import MISSING_FILES, is_url
+from kseg.format.storage.naming import is_missing, is_url
 from kseg.format.storage.process_pool import Pool, add_progress, map_ordered
 from kseg.format.storage.segment_files import SegmentFile, check_complete, is_folder
 from kseg.format.storage.source import (
@@ -374,7 +374,7 @@ def _readable(task: Task, split: Split) -> Iterator[SegmentRange]:
         try:
             if is_folder(piece.file.path):
                 raise UnreadableError(f"{piece.file.path}: the folder cannot be listed")
-            if name == MISSING_FILES:
+            if is_missing(name):
                 check_complete(folder)
         except UnreadableError as error:
             task.notices.unread(error)

@@ -21,7 +21,7 @@ from kseg.format.storage import (
     file_access,
     remote_files,  # few runs read URLs
 )
-from kseg.format.storage.naming import MISSING_FILES, archive, is_url, may_be_in_archive, tiered_parts
+from kseg.format.storage.naming import archive, is_missing, is_url, may_be_in_archive, tiered_parts
 
 if TYPE_CHECKING:
     from kseg.extras import archive_formats, tiered_view
@@ -241,7 +241,7 @@ def open_file(
         if member is not None:
             return member
         if may_be_in_archive(path) and archive.find(path):
-            if os.path.basename(path) == MISSING_FILES:
+            if is_missing(path):
                 archive.check_complete(path)
             raise VanishedError(f"{path}: the archive has no such file") from error
         if isinstance(error, NotADirectoryError):

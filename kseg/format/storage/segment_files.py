@@ -15,7 +15,6 @@ from kseg.format.storage.local_files import skip_special
 from kseg.format.storage.naming import (
     MANIFEST,
     META_PROPERTIES,
-    MISSING_FILES,
     archive,
     base_offset_of,
     end_offsets,
@@ -336,7 +335,7 @@ def segments_in(folder: str, names: list[str]) -> Iterator[SegmentFile]:
     """Yield the segments and KRaft snapshots among the files of a folder, and the name in place of missing files."""
     remote = is_url(folder)
     logs = logs_among(names)
-    for name in (*logs, *filter(is_snapshot, names), *(name for name in names if name == MISSING_FILES)):
+    for name in (*logs, *filter(is_snapshot, names), *filter(is_missing, names)):
         path = os.path.join(folder, name)
         active = is_log(name) and name == logs[-1]
         found = remote_files.listed(path) if remote else None
