@@ -14,8 +14,7 @@ from itertools import islice, repeat
 from typing import TYPE_CHECKING
 
 from kseg import schema
-from kseg.commands.dump import dump_log_lines, line_writer
-from kseg.commands.dump.csv_lines import write_csv_lines
+from kseg.commands.dump import csv_lines, dump_log_lines, line_writer
 from kseg.commands.dump.dump_items import RecordsItem
 from kseg.commands.dump.dump_log_lines import JSON_WRITERS, PIECE_BYTES, json_header_pieces, json_pieces
 from kseg.commands.dump.line_writer import MARK, STEERING_END, Escapes, Layout, LineBuffer, write_lines
@@ -107,7 +106,7 @@ def write_csv(
         and not (batches.magic[row] >= 2 and batches.attributes[row] & CONTROL)
     ):
         json = json_layout("", None, True, line_writer.ENCODINGS[layout.encoding])
-        write = partial(write_csv_lines, lines, layout, json)
+        write = partial(csv_lines.write_csv_lines, lines, layout, json)
     _write(run, lines, write, other, more, b"\n")
 
 

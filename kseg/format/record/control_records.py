@@ -19,13 +19,12 @@ from functools import lru_cache
 from typing import Any
 
 from kseg.format.messages import definitions, message_reader
-from kseg.format.messages.message_reader import Cursor, MalformedMessage
 
 _EPOCH = struct.Struct(">i")
 _CAPITAL = re.compile("([A-Z])")
 
 
-class MalformedControlRecord(MalformedMessage):
+class MalformedControlRecord(ValueError):
     """The bytes are not a control record; ``str(error)`` is the reason in one line."""
 
 
@@ -79,7 +78,7 @@ def decode(key: bytes | None, value: bytes | None) -> ControlRecord:
     name = _TYPES[type_id]
     try:
         fields = _fields(name, value)
-    except MalformedMessage as error:
+    except message_reader.MalformedMessage as error:
         raise MalformedControlRecord(f"{name}: {error}") from None
     return ControlRecord(name, type_id, version, fields)
 
@@ -96,11 +95,11 @@ def newer(control: ControlRecord) -> str:
 
 def _fields(name: str, value: bytes | None) -> dict[str, object]:
     if value is None:
-        raise MalformedControlRecord("null value")
-    cursor = Cursor(value)
+        raise message_reader.MalformedMessage("null value")
+    cursor = message_reader.Cursor(value)
     version = cursor.int16()
     if version < 0:
-        raise MalformedControlRecord(f"value version {version}")
+        raise message_reader.MalformedMessage(f"value version {version}")
     if name in _MARKERS:
         return {"coordinator_epoch": _EPOCH.unpack(cursor.read_bytes(_EPOCH.size))[0]}
     message = definitions.definition(definitions.RECORDS, _MESSAGES[name], version)

@@ -20,7 +20,6 @@ from kseg.findings import Finding
 from kseg.format.compress.codecs import codec_name
 from kseg.format.record import columns, control_records, framing, layout
 from kseg.format.record.columns import BatchColumns, RecordColumns
-from kseg.format.record.control_records import ControlRecord
 from kseg.format.record.default_records import MAX_HEADERS, header_field
 from kseg.format.record.framing import increment_sequence
 from kseg.format.segment.segment_reader import Window
@@ -56,7 +55,7 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...]
-    control: ControlRecord | None
+    control: control_records.ControlRecord | None
     producer_id: int | None = None
     producer_epoch: int | None = None
     partition_leader_epoch: int | None = None
