@@ -22,7 +22,6 @@ from kseg.extras.serialization.record_decoder import DecodeSettings
 from kseg.extras.serialization.schema_set import Schema
 from kseg.extras.views import planning, split_rows, view_table
 from kseg.findings import Finding, Report, Verdict, do_nothing
-from kseg.format.internal_topics.decode import BY_FOLDER
 from kseg.format.record.layout import ISOLATIONS, READ_UNCOMMITTED
 from kseg.format.segment.framed_files import FRAMINGS
 from kseg.format.segment.records_chunk import Header, Record
@@ -30,7 +29,7 @@ from kseg.format.segment.row_filter import RowFilter
 from kseg.format.sidefiles.registry import find_files, recognise
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import SegmentFile, check_exists, is_folder, without_unused
-from kseg.format.storage.source import STDIN, open_source
+from kseg.format.storage.source import BY_FOLDER, STDIN, open_source
 from kseg.report import arrow_table
 from kseg.report.arrow_table import pa
 from kseg.results import FileResult, Settings, Summary

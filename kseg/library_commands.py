@@ -22,7 +22,6 @@ from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError
 from kseg.extras.sql import where as conditions
 from kseg.extras.views.grep_request import GrepRequest
 from kseg.findings import READ_ERROR, Finding, do_nothing, unreadable
-from kseg.format.internal_topics.decode import CONSUMER_OFFSETS
 from kseg.format.internal_topics.state import Moment
 from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.log_loader.recovery_plan import BrokerStart
@@ -31,7 +30,7 @@ from kseg.format.segment.records_chunk import Record
 from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordCondition, RowFilter
 from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage.log_dir_places import is_log_dir, partition_replicas, replicas_of_one
-from kseg.format.storage.naming import is_url
+from kseg.format.storage.naming import CONSUMER_OFFSETS, is_url
 from kseg.format.storage.segment_files import (
     SegmentFile,
     check_exists,

@@ -19,12 +19,11 @@ from kseg.commands.grep import matches
 from kseg.engine import imported, lazy
 from kseg.errors import UsageError
 from kseg.extras.serialization import schema_sources
-from kseg.format.internal_topics import decode
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment import several_processes
 from kseg.format.storage import process_pool
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.naming import has_manifests, is_url, tiered_view
+from kseg.format.storage.naming import INTERNAL_TOPICS, has_manifests, is_url, tiered_view
 from kseg.format.storage.segment_files import without_unused
 from kseg.format.storage.source import STDIN
 from kseg.format.writer import output_guards, output_rule  # loads the registry; few runs have an output file
@@ -284,8 +283,8 @@ def block_size(text: str) -> int:
 
 def topic_name(text: str) -> str:
     """Return the name of an internal topic. Raises ValueError."""
-    if text not in decode.TOPICS:
-        raise ValueError(unknown_name("internal topic", text, decode.TOPICS))
+    if text not in INTERNAL_TOPICS:
+        raise ValueError(unknown_name("internal topic", text, INTERNAL_TOPICS))
     return text
 
 

@@ -21,10 +21,9 @@ from kseg.errors import UsageError
 from kseg.extras.serialization import record_decoder
 from kseg.format.checks.run_checks import side_file_of
 from kseg.format.internal_topics import effective_state
-from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import local_size, open_source, topic_partition
+from kseg.format.storage.source import BY_FOLDER, internal_topic, local_size, open_source, topic_partition
 from kseg.report import dump_other_files, dump_report
 from kseg.report.formats import DUMP, View, binary, write
 from kseg.spark.jobs import written_files

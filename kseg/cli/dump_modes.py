@@ -17,14 +17,13 @@ from kseg.commands.dump.dump_items import Item, first_rows
 from kseg.commands.dump.dumped_rows import DumpRequest
 from kseg.commands.dump.framed_dump import dump_framed, framed_bytes
 from kseg.errors import UsageError
-from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
 from kseg.format.internal_topics.effective_state import Owner, effective
 from kseg.format.internal_topics.state import Moment
 from kseg.format.segment.framed_files import framed_files, framing
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.local_files import special_kind_at
 from kseg.format.storage.segment_files import SegmentFile, find_segments
-from kseg.format.storage.source import STDIN, open_source, topic_partition
+from kseg.format.storage.source import BY_FOLDER, STDIN, internal_topic, open_source, topic_partition
 from kseg.report.effective_report import EffectivePartition
 from kseg.report.formats import DUMP, EFFECTIVE, FRAMED, View, check_format, destination, write
 from kseg.report.wording import grouped

@@ -27,10 +27,9 @@ from kseg.commands.lag.group_events import GroupEvents, read_group
 from kseg.commands.lag.history import GroupHistory, group_history, log_requests
 from kseg.commands.lag.log_history import read_log, read_offset_map
 from kseg.errors import UsageError
-from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from kseg.format.internal_topics.state import Moment
 from kseg.format.record.layout import INT64_MAX
-from kseg.format.storage.naming import is_url
+from kseg.format.storage.naming import CONSUMER_OFFSETS, SHARE_GROUP_STATE, is_url
 from kseg.format.storage.segment_files import check_complete, check_exists, find_segments, is_folder, once_each
 from kseg.format.storage.source import local_size
 from kseg.report.formats import LAG, LAG_HISTORY, destination

@@ -21,13 +21,13 @@ from kseg.commands.carve import carving
 from kseg.commands.grep import matches, partitioners
 from kseg.extras.sql import recipes
 from kseg.format.compress import codecs
-from kseg.format.internal_topics import decode, state
+from kseg.format.internal_topics import state
 from kseg.format.log_loader import log_segment
 from kseg.format.record import layout
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.segment import framed_files
 from kseg.format.storage import file_access
-from kseg.format.storage.naming import ID
+from kseg.format.storage.naming import ID, INTERNAL_TOPICS
 from kseg.report.formats import VALIDATION
 from kseg.text import TIMES, parse_offsets, parse_partition_offsets, parse_time_or_word
 
@@ -200,7 +200,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "encoding": OptionRow("--bytes", "Set the encoding of keys and values.",
             type=lambda: Choice(["auto", "utf8", "hex", "base64"]), default="auto", show_default=True),
         "decode": OptionRow("--decode", "Decode records as those of an internal topic, such as __consumer_offsets, in any "
-            "folder.", "TOPIC", lambda: Parsed(common.topic_name, lambda: decode.TOPICS)),
+            "folder.", "TOPIC", lambda: Parsed(common.topic_name, lambda: INTERNAL_TOPICS)),
         "no_decode": OptionRow("--no-decode", "Do not decode records of internal topics."),
         "effective": OptionRow("--effective", "Show the effective state of internal topics: the latest value per key, and "
             "the space used. Formats: table, jsonl."),

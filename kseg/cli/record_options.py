@@ -12,13 +12,12 @@ from kseg.cli.typed_command import FileOptions
 from kseg.errors import UsageError
 from kseg.extras.serialization import record_decoder
 from kseg.extras.sql import where
-from kseg.format.internal_topics.decode import internal_topic
 from kseg.format.record.layout import READ_COMMITTED
 from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordCondition, RowFilter
-from kseg.format.sidefiles.transaction_states import TransactionLogs
+from kseg.format.sidefiles import transaction_states
 from kseg.format.storage.naming import base_offset_of, end_offsets
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import topic_partition
+from kseg.format.storage.source import internal_topic, topic_partition
 from kseg.report import formats
 
 if TYPE_CHECKING:
@@ -135,11 +134,13 @@ class RecordOptions(DecodeOptions, FileOptions):
         ]
 
 
-def transaction_logs(isolation: str, files: Sequence[SegmentFile], outcome: FindingNotes) -> TransactionLogs:
+def transaction_logs(
+    isolation: str, files: Sequence[SegmentFile], outcome: FindingNotes
+) -> transaction_states.TransactionLogs:
     """Return the logs of segments, with their last stable offsets of now if they limit the rows."""
     if isolation == READ_COMMITTED:
-        return TransactionLogs.at_stable_offsets([file.path for file in files], outcome.unread)
-    return TransactionLogs(unread=outcome.unread)
+        return transaction_states.TransactionLogs.at_stable_offsets([file.path for file in files], outcome.unread)
+    return transaction_states.TransactionLogs(unread=outcome.unread)
 
 
 def files_of(

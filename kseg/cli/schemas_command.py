@@ -14,7 +14,7 @@ from kseg.errors import KsegError
 from kseg.extras.serialization.schema_set import RegistryError
 from kseg.extras.serialization.schema_sources import Registry
 from kseg.extras.serialization.schemas_topic import TOPIC, RegistryState, applied_records
-from kseg.format.internal_topics import decode
+from kseg.format.storage.naming import INTERNAL_TOPICS
 from kseg.format.storage.segment_files import find_segments, once_each
 from kseg.format.storage.source import topic_partition
 from kseg.report import row_formats
@@ -75,7 +75,7 @@ def schemas(asked: SchemasOptions) -> int:
     counter = IdCounter()
     for file in files:
         topic = topic_partition(file.path)[0]
-        if topic in (TOPIC, *decode.TOPICS):
+        if topic in (TOPIC, *INTERNAL_TOPICS):
             continue
         try:
             counter.read(file.path, topic, partial(notes, file.path))

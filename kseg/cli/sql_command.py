@@ -28,12 +28,11 @@ from kseg.extras.sql.statement import MARKERS, RECORDS, TABLES, import_libraries
 from kseg.extras.views import planning, scan, split_rows
 from kseg.extras.views.view_table import BATCHES, VIEWS
 from kseg.findings import Finding
-from kseg.format.internal_topics.decode import BY_FOLDER
 from kseg.format.record.layout import READ_UNCOMMITTED
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import SegmentFile, find_segments, unless_deleted, without_unused
-from kseg.format.storage.source import STDIN
+from kseg.format.storage.source import BY_FOLDER, STDIN
 from kseg.report import sql_report as results
 from kseg.report.formats import SQL, destination, write
 from kseg.spark import sql as spark_sql

@@ -21,7 +21,7 @@ from kseg.commands.validate.validate_ranges import validate_files
 from kseg.errors import KsegError, UsageError
 from kseg.extras.views import whole_files
 from kseg.findings import Policy, Severity, do_nothing, parse_severity
-from kseg.format.segment.framed_files import framed_files
+from kseg.format.segment import framed_files
 from kseg.format.sidefiles import registry
 from kseg.format.storage import file_access, process_pool
 from kseg.format.storage.file_access import Progress
@@ -117,7 +117,9 @@ def validate(asked: ValidateOptions) -> int:
     common.check_outputs()
     total = Summary()
     omitted, failed = 0, False
-    files, unreadable = (framed_files(asked.paths, asked.framings), []) if asked.framings else files_of(asked.paths)
+    files, unreadable = (
+        (framed_files.framed_files(asked.paths, asked.framings), []) if asked.framings else files_of(asked.paths)
+    )
 
     reports = _Reports(asked)
     settings = reports.settings(settings)

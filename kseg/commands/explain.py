@@ -18,7 +18,7 @@ from kseg.errors import UnreadableError
 from kseg.extras.wire.frame_fields import FramePart, set_parts
 from kseg.findings import do_nothing
 from kseg.format.checks.record_set_checks import RecordSetChecks, check_record_set
-from kseg.format.checks.run_checks import internal_topic_of, new_collector, run_checks, side_file_of
+from kseg.format.checks.run_checks import new_collector, run_checks, side_file_of
 from kseg.format.record import layout
 from kseg.format.record.field_facts import FILES
 from kseg.format.record.fields import StoredFieldReader, UnexpectedBytesError, describe_time
@@ -28,7 +28,7 @@ from kseg.format.sidefiles.producer_snapshot import STORED_FIELDS, StoredFields
 from kseg.format.sidefiles.registry import Recognised, recognise
 from kseg.format.storage.naming import BOOTSTRAP, base_offset_of, is_snapshot
 from kseg.format.storage.segment_files import SegmentFile, check_complete, walk_folders
-from kseg.format.storage.source import STDIN, Source, open_range, open_source
+from kseg.format.storage.source import STDIN, Source, internal_topic, open_range, open_source
 from kseg.results import FileResult, FindingCollector, Settings
 from kseg.schema import Row
 
@@ -124,7 +124,7 @@ def _read_segment(source: Source, lesson: Lesson, collector: FindingCollector) -
                 stored = bytes(window.view[at : at + min(batches.size[row], MAX_KEPT)])
                 found[kind] = batch_entry(stored, batches.position[row], batches.size[row])
 
-    lesson.topic = internal_topic_of(lesson.path)
+    lesson.topic = internal_topic(lesson.path)
     name = source.name
     record_set = RecordSetChecks(sent=False) if lesson.kind == "message-set" else None
     if record_set and name != STDIN:

@@ -19,7 +19,7 @@ from kseg.commands.dump.dump_items import BatchItem, FileStart, Item, RecordsIte
 from kseg.commands.dump.dump_log_lines import actual_encoding, json_header_pieces, text_pieces
 from kseg.commands.dump.line_writer import CAPACITY, CELLS, MARK, MODERN_CELLS, Escapes, Layout, LineBuffer
 from kseg.errors import UsageError
-from kseg.format.record.control_records import ControlRecord
+from kseg.format.record import control_records
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.segment.records_chunk import (
     ENCODERS,
@@ -314,7 +314,7 @@ def _field(name: str) -> _Part:
 
     def part(record: Record, file: str) -> bytes:
         value = getattr(record, name)
-        if isinstance(value, ControlRecord):
+        if isinstance(value, control_records.ControlRecord):
             value = to_json(value.as_dict())
         return b"" if value is None else encoded(escape_controls(str(value)))
 

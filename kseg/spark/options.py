@@ -32,14 +32,14 @@ from kseg.extras.views.planning import Request, matching, topics_in
 from kseg.extras.views.split_rows import NO_NOTICES, Notices
 from kseg.extras.views.view_table import ALL, VIEWS, columns_of
 from kseg.findings import do_nothing
-from kseg.format.internal_topics.decode import BY_FOLDER, TOPICS
 from kseg.format.record.layout import ISOLATIONS, READ_UNCOMMITTED
 from kseg.format.segment.framed_files import FRAMINGS
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage import file_access
 from kseg.format.storage.file_access import parse_rate
+from kseg.format.storage.naming import INTERNAL_TOPICS
 from kseg.format.storage.segment_files import without_unused
-from kseg.format.storage.source import STDIN
+from kseg.format.storage.source import BY_FOLDER, STDIN
 from kseg.schema import DECODED, Column
 from kseg.text import milliseconds, parse_offsets, parse_time, unknown_name
 
@@ -152,7 +152,7 @@ def parse(given: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = N
         _refuse_beside_a_framing(options, framing, view)
     names = _list(options.get("columns")) if schema is None else [name for name, _ in schema]
     default = BY_FOLDER if DECODED.name in names else NO_DECODING
-    decode_as: str | None = _choice("decode", options, (NO_DECODING, BY_FOLDER, *TOPICS), default)
+    decode_as: str | None = _choice("decode", options, (NO_DECODING, BY_FOLDER, *INTERNAL_TOPICS), default)
     decode_as = None if decode_as == NO_DECODING else decode_as
     decoding = _decoding(options)
     topics = _set(_list(options.get("topics")))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kseg.format.internal_topics.effective_state import Owner
+from kseg.format.storage.naming import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import kseg_here as kseg
 from tests.support.cli import rows_of

@@ -20,10 +20,11 @@ from click.testing import CliRunner, Result
 from kseg.cli.main import main
 from kseg.commands.dump.dump_items import BatchItem
 from kseg.findings import do_nothing
-from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
+from kseg.format.internal_topics.decode import decode
 from kseg.format.internal_topics.effective_state import effective
 from kseg.format.internal_topics.metadata_loading import replayed, state_files
 from kseg.format.internal_topics.state import LatestValues, RecordPlace, place_of
+from kseg.format.storage.naming import CONSUMER_OFFSETS
 from kseg.report.effective_report import EffectivePartition, write_table
 from tests.support import group_logs
 from tests.support.cli import invoke

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kseg.findings import do_nothing
-from kseg.format.internal_topics.decode import CONSUMER_OFFSETS
 from kseg.format.internal_topics.effective_state import effective
 from kseg.format.internal_topics.state import OFFSET_COMMIT, Item
+from kseg.format.storage.naming import CONSUMER_OFFSETS
 from tests.support.group_logs import write_random_log
 
 _CASES = int(os.environ.get("KSEG_FUZZ_CASES", "500"))

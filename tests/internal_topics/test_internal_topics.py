@@ -19,9 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.commands.dump.dump_items import RecordsItem
-from kseg.format.internal_topics.decode import TOPICS, decode
+from kseg.format.internal_topics.decode import decode
 from kseg.format.internal_topics.state import CLUSTER, RecordPlace, State
 from kseg.format.internal_topics.topic_lines import decoded_parts, jackson
+from kseg.format.storage.naming import INTERNAL_TOPICS
 from tests.support.cli import invoke
 from tests.support.fixtures import dump_segment
 from tests.support.internal_topics import FOLDERS, SEGMENTS, placed
@@ -54,7 +55,7 @@ def test_text_equals_what_kafkas_decoders_print(partition: Path) -> None:
     assert dump("--format", "text", *files).split("\n") == wanted.split("\n")
 
 
-@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("topic", INTERNAL_TOPICS)
 def test_every_record_is_decoded(topic: str, tmp_path: Path) -> None:
     """Every record that a broker of this release writes is decoded; control records keep their own column."""
     found = rows(*placed(topic, tmp_path).glob("*.log"))
@@ -161,7 +162,7 @@ def test_a_fault_has_its_position(topic: str, key: bytes | None, value: bytes | 
     assert half.raw == stored
 
 
-@given(st.sampled_from(sorted(TOPICS)), st.none() | st.binary(max_size=40), st.none() | st.binary(max_size=60))
+@given(st.sampled_from(sorted(INTERNAL_TOPICS)), st.none() | st.binary(max_size=40), st.none() | st.binary(max_size=60))
 def test_no_bytes_raise_anything(topic: str, key: bytes | None, value: bytes | None) -> None:
     """Damaged records are decoded to a fault, never an exception."""
     decoded = decode(topic, key, value)

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from kseg.format.internal_topics.decode import KEYED, TOPICS, RecordsDecoder, decode, record_types
+from kseg.format.internal_topics.decode import RecordsDecoder, decode, record_types
 from kseg.format.messages.definitions import RECORDS, MessageField, definition
 from kseg.format.record.columns import RecordColumns
-from kseg.format.storage.naming import CLUSTER_METADATA
+from kseg.format.storage.naming import CLUSTER_METADATA, INTERNAL_TOPICS, KEYED
 from kseg.text import to_json
 from tests.support.fuzzing import cases
 
@@ -106,7 +106,7 @@ def _pairs(random: Random, topic: str) -> list[tuple[bytes | None, bytes | None]
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("topic", INTERNAL_TOPICS)
 def test_a_column_is_decoded_as_its_bytes(topic: str) -> None:
     """Of every type and version, valid and damaged: same object, same JSON, and the check finds the same faults."""
     pairs = _pairs(Random(topic), topic)
@@ -136,7 +136,7 @@ def test_a_record_outside_of_its_batch_is_an_error() -> None:
     records = RecordColumns(1)
     records.key_at[0], records.key_size[0] = 2, 4
     with pytest.raises(IndexError):
-        RecordsDecoder(TOPICS[0], b"12345").decode(records, 0)
+        RecordsDecoder(INTERNAL_TOPICS[0], b"12345").decode(records, 0)
 
 
 @pytest.mark.kafka
@@ -151,7 +151,7 @@ def test_faults_are_those_of_kafkas_classes(tmp_path: Path) -> None:
 
     if why := maven.missing():
         pytest.skip(why)
-    records = [(topic, *pair) for topic in TOPICS for pair in _pairs(Random(topic), topic)]
+    records = [(topic, *pair) for topic in INTERNAL_TOPICS for pair in _pairs(Random(topic), topic)]
     different = []
     for (topic, key, value), kafka in zip(records, verdicts(records, tmp_path / "classes"), strict=True):
         found = decode(topic, key, value)

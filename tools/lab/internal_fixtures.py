@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kseg.commands.dump.dump_items import BatchItem
 from kseg.commands.dump.dumped_rows import DumpRequest
-from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, REMOTE_LOG_METADATA, TOPICS
+from kseg.format.storage.naming import CONSUMER_OFFSETS, INTERNAL_TOPICS, REMOTE_LOG_METADATA
 from kseg.format.storage.segment_files import SegmentFile
 from tools.lab import scenes
 from tools.lab.kraft import KraftBroker
@@ -41,7 +41,7 @@ SETTINGS = {
 
 
 def make(out: Path) -> list[Path]:
-    """Writes a folder for each of TOPICS into `out`."""
+    """Writes a folder for each of INTERNAL_TOPICS into `out`."""
     with tempfile.TemporaryDirectory(prefix="kseg-lab-") as work:
         settings = {**SETTINGS, "rsm.config.dir": f"{work}/tier"}
         with KraftBroker(VERSION, Path(work), settings, plugins=PLUGINS) as broker:
@@ -66,7 +66,7 @@ def make(out: Path) -> list[Path]:
         )
         return [
             save(broker.partition(topic), out, VERSION, f"none-internal{topic.replace('_', '-')[1:]}", WHAT)
-            for topic in TOPICS
+            for topic in INTERNAL_TOPICS
         ]
 
 

@@ -31,11 +31,12 @@ from kseg.extras.serialization.schema_set import Schema
 from kseg.extras.tiered_manifest import parse_manifest
 from kseg.extras.wire.apis import REQUEST_HEAD, Api, read_request, read_response
 from kseg.format.compress import codecs
-from kseg.format.internal_topics.decode import TOPICS, decode
+from kseg.format.internal_topics.decode import decode
 from kseg.format.sidefiles.checkpoints import walk_leader_epochs, walk_offset_checkpoint
 from kseg.format.sidefiles.index_walks import walk_offset_index, walk_time_index, walk_txn_index
 from kseg.format.sidefiles.metadata_files import walk_meta_properties, walk_partition_metadata, walk_quorum_state
 from kseg.format.sidefiles.producer_snapshot import ProducerState, packed, read_snapshot
+from kseg.format.storage.naming import INTERNAL_TOPICS
 from kseg.format.storage.source import open_source
 from tests.support.metadata_logs import encoded
 from tools.proof.figures import report
@@ -110,7 +111,7 @@ def _json(chance: random.Random) -> None:
 def _internal_topics(chance: random.Random) -> None:
     """The bytes of a record, as the key and as the value of each topic."""
     data = _mutated(chance.choice(_RECORDS), chance)
-    topic = chance.choice(TOPICS)
+    topic = chance.choice(INTERNAL_TOPICS)
     key = chance.choice((None, data, chance.choice(_RECORDS)))
     assert decode(topic, key, data).fault == decode(topic, key, data).fault
 

@@ -26,12 +26,18 @@ from kseg.commands.adopt.old_metadata import (
 )
 from kseg.errors import UsageError
 from kseg.findings import do_nothing
-from kseg.format.internal_topics.decode import TRANSACTION_STATE
 from kseg.format.log_loader.log_dir_start import CHECKPOINTS
 from kseg.format.storage import local_files
 from kseg.format.storage.atomic_write import NewFile, sync_folder, whole_folder, writing
 from kseg.format.storage.file_access import Progress
-from kseg.format.storage.naming import BOOTSTRAP, CLEAN_SHUTDOWN, META_PROPERTIES, PARTITION_METADATA, is_log
+from kseg.format.storage.naming import (
+    BOOTSTRAP,
+    CLEAN_SHUTDOWN,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    TRANSACTION_STATE,
+    is_log,
+)
 from kseg.format.writer.output_guards import copy_file
 
 _NEW_FEATURES = {"group.version": 1, "transaction.version": 2}

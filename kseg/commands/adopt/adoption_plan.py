@@ -14,10 +14,15 @@ from dataclasses import dataclass, field
 
 from kseg.commands.adopt.disks import DELETED_STATES, AdoptedReplica, Disk, random_id
 from kseg.commands.adopt.old_metadata import OldMetadata
-from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, REMOTE_LOG_METADATA, TRANSACTION_STATE
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
 from kseg.format.sidefiles.checkpoints import LeaderEpoch, checkpoint_offsets
-from kseg.format.storage.naming import CLEANER_OFFSETS, LONGEST_TOPIC
+from kseg.format.storage.naming import (
+    CLEANER_OFFSETS,
+    CONSUMER_OFFSETS,
+    LONGEST_TOPIC,
+    REMOTE_LOG_METADATA,
+    TRANSACTION_STATE,
+)
 from kseg.text import span
 
 #: A folder with a higher number is not of a topic: the partitions before it would all be empty.

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kseg.findings import Finding
-from kseg.format.internal_topics.decode import decoded_record
+from kseg.format.internal_topics import decode
 from kseg.format.record import columns
 from kseg.format.record.layout import TRANSACTIONAL, UNKNOWN
 from kseg.format.segment.records_chunk import Chunk, Record, RecordBatch, record_batch
@@ -95,7 +95,7 @@ class RecordsItem:
 
     def decoded(self, i: int) -> dict[str, Any] | None:
         """Return the column ``decoded`` of record ``i``, None for a control record."""
-        found = decoded_record(self.topic, self.chunk, i) if self.topic else None
+        found = decode.decoded_record(self.topic, self.chunk, i) if self.topic else None
         return found.as_dict() if found else None
 
     def contents(self, i: int) -> tuple[DecodedValue, DecodedValue] | None:

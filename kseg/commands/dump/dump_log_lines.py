@@ -23,8 +23,7 @@ from pathlib import PurePosixPath
 
 from kseg.format.internal_topics import decode as internal_decode
 from kseg.format.internal_topics import topic_lines as internal_text
-from kseg.format.record import layout
-from kseg.format.record.control_records import ControlRecord
+from kseg.format.record import control_records, layout
 from kseg.format.segment.records_chunk import Record, RecordBatch
 from kseg.format.storage.naming import BOOTSTRAP, snapshot_id
 from kseg.text import escape_json
@@ -302,7 +301,7 @@ def legacy_crc(batch: RecordBatch, inner_crc: tuple[int, bool] | None) -> str:
     return "" if inner_crc is None else f" isValid: {_boolean(inner_crc[1])} crc: {inner_crc[0]}"
 
 
-def control_text(control: ControlRecord) -> str:
+def control_text(control: control_records.ControlRecord) -> str:
     """Return the end of a control record's line; nothing if Kafka would throw."""
     if control.type == "MALFORMED":
         return ""

@@ -27,17 +27,15 @@ from kseg.commands.dump.dump_items import (
 from kseg.errors import UsageError
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.checks.run_checks import SegmentChecks, check_settings
-from kseg.format.internal_topics.decode import internal_topic
 from kseg.format.record import columns
 from kseg.format.segment.deep_reader import DECOMPRESSION_LIMIT, DeepIterator
 from kseg.format.segment.input_buffer import Buffers, borrowed
 from kseg.format.segment.records_chunk import Chunk, record_batch
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.segment.segment_reader import SegmentReader, Window
-from kseg.format.sidefiles import index_reader
-from kseg.format.sidefiles.transaction_states import TransactionLogs
+from kseg.format.sidefiles import index_reader, transaction_states
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import open_range, open_source, stored_size
+from kseg.format.storage.source import internal_topic, open_range, open_source, stored_size
 from kseg.results import Settings
 
 if TYPE_CHECKING:
@@ -79,7 +77,7 @@ class DumpRequest:
     after: int = 0
     decode_as: str | None = None
     decoder: RecordDecoder | None = None
-    logs: TransactionLogs | None = None
+    logs: transaction_states.TransactionLogs | None = None
 
     def items(
         self,

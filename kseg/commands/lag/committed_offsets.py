@@ -17,7 +17,7 @@ from typing import Any
 
 from kseg.errors import KsegError
 from kseg.findings import Finding, Report
-from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, decode
+from kseg.format.internal_topics.decode import decode
 from kseg.format.internal_topics.effective_state import Effective, effective, topic_names
 from kseg.format.internal_topics.state import OFFSET_COMMIT, Item, Moment, entity_of
 from kseg.format.log_loader.loaded_files import LeaderEpochCache
@@ -28,6 +28,7 @@ from kseg.format.storage import file_access
 from kseg.format.storage.naming import (
     CLEANER_OFFSETS,
     CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,
     base_offset_of,

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from kseg.commands.lag.committed_offsets import PartitionReplica, Place, commit_of
 from kseg.errors import KsegError
 from kseg.findings import Finding, Report
-from kseg.format.internal_topics.decode import SHARE_GROUP_STATE, DecodedRecord, decode
+from kseg.format.internal_topics.decode import DecodedRecord, decode
 from kseg.format.internal_topics.effective_state import Owner
 from kseg.format.internal_topics.state import RecordPlace
 from kseg.format.messages.message_reader import jsonable
@@ -25,6 +25,7 @@ from kseg.format.record.layout import CONTROL, INT64_MAX
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk, record_finding
 from kseg.format.segment.segment_reader import SegmentReader, Window
+from kseg.format.storage.naming import SHARE_GROUP_STATE
 from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.source import local_size, open_source
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from kseg.commands.tier.remote_segments import NO_END, EpochStart, RemotePlace, ranges_in
 from kseg.errors import KsegError, UnreadableError
 from kseg.findings import RULES, Finding, Report, Severity
-from kseg.format.internal_topics.decode import REMOTE_LOG_METADATA, decoded_record
+from kseg.format.internal_topics.decode import decoded_record
 from kseg.format.internal_topics.effective_state import effective, topic_names
 from kseg.format.internal_topics.metadata_loading import state_files
 from kseg.format.internal_topics.state import DELETE_STATES, SEGMENT_STATES
@@ -30,6 +30,7 @@ from kseg.format.storage.naming import (
     CLUSTER_METADATA,
     LEADER_EPOCHS,
     LOG_STARTS,
+    REMOTE_LOG_METADATA,
     base_offset_of,
     is_log,
     partition_of,

@@ -1,7 +1,4 @@
-"""``kseg validate`` as a library: run every check on one file, apply the policy, and count the findings.
-
-``check_framed_file`` checks a file of requests, responses or record sets (``--as``).
-"""
+"""``kseg validate`` as a library: run every check on one file, apply the policy, and count the findings."""
 
 from __future__ import annotations
 
@@ -13,17 +10,16 @@ from typing import TYPE_CHECKING
 
 from kseg.commands.validate import index_checks, result_store
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, VanishedError
-from kseg.findings import Finding, do_nothing, read_error
+from kseg.findings import do_nothing, read_error
+from kseg.format.checks import record_set_checks
 from kseg.format.checks.batch_checks import CheckState
 from kseg.format.checks.offset_checks import MAX_GAPS
-from kseg.format.checks.record_set_checks import check_record_set
-from kseg.format.checks.run_checks import AfterChunk, internal_topic_of, new_collector, run_checks, side_file_of
-from kseg.format.segment.framed_files import LOSING, PRODUCE_KIND, UNDECODED, ReadSettings, RecordSet, framing
+from kseg.format.checks.run_checks import AfterChunk, new_collector, run_checks, side_file_of
 from kseg.format.segment.segment_reader import Window
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.naming import base_offset_of
 from kseg.format.storage.segment_files import SegmentFile, is_newest
-from kseg.format.storage.source import Source, open_source
+from kseg.format.storage.source import internal_topic, open_source
 from kseg.results import FileResult, FindingCollector, Settings, Summary
 
 if TYPE_CHECKING:
@@ -79,7 +75,7 @@ def _checked(file: SegmentFile, settings: Settings, progress: Progress, watch: A
     try:
         with open_source(file.path, listed=file.listed) as source:
             if file.framing:
-                check_framed_file(source, file, settings, collector, progress)
+                record_set_checks.check_framed_file(source, file, settings, collector, progress)
             elif known := side_file_of(file.path):
                 for _ in known.side.walk(source, known.base_offset, collector):
                     pass
@@ -90,7 +86,7 @@ def _checked(file: SegmentFile, settings: Settings, progress: Progress, watch: A
                     with_indexes = SegmentWithIndexes(file, settings, collector)
                 after_window = with_indexes.check_window if with_indexes else None
                 outline = run_checks(
-                    source, settings, collector, progress, watch, after_window, topic=internal_topic_of(file.path)
+                    source, settings, collector, progress, watch, after_window, topic=internal_topic(file.path)
                 ).outline
     except KsegError as error:
         if file.listed and isinstance(error, VanishedError):
@@ -164,35 +160,3 @@ def with_record_facts(facts: SegmentFacts, histories: Sequence[CheckState], *, o
         missing = sorted(chain(facts.missing, *(one.before_wrappers for one in histories)))
         facts = replace(facts, gaps=facts.gaps + gaps, holes=True, missing=tuple(missing[:MAX_GAPS]))
     return facts
-
-
-def check_framed_file(
-    source: Source, file: SegmentFile, settings: Settings, collector: FindingCollector, progress: Progress
-) -> None:
-    """Run every check on a file of requests, responses or record sets, according to its framing."""
-    assert file.framing
-    summary, done, decoded = collector.summary, 0, True
-
-    def report(finding: Finding) -> None:
-        nonlocal decoded
-        summary.lost_bytes += (finding.end or 0) - (finding.position or 0) if finding.rule in LOSING else 0
-        decoded = decoded and finding.rule not in UNDECODED
-        collector(finding)
-
-    # A verdict needs records and CRCs.
-    reading = ReadSettings(
-        settings.verify_crc, file.requests, settings if settings.deep and settings.verify_crc else None
-    )
-    for part in framing(file.framing).walk(source, report, reading):
-        if isinstance(part, RecordSet):
-            check_record_set(part, new_collector(file, settings), settings, collector)
-        elif part["kind"] == PRODUCE_KIND:
-            collector.add_produced({name: value for name, value in part.items() if name != "kind"})
-        elif part["kind"] == "record":
-            summary.batches += 1
-            summary.records += 1
-        progress(source.position - done)
-        done = source.position
-    source.check_not_empty()
-    progress(source.position - done)
-    summary.files, summary.bytes, summary.unchecked = 1, source.position, int(not (settings.verify_crc and decoded))

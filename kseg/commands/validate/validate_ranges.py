@@ -25,7 +25,6 @@ from kseg.format.checks.run_checks import (
     DISORDER,
     boundary_findings,
     check_settings,
-    internal_topic_of,
     new_collector,
     run_checks,
 )
@@ -33,7 +32,7 @@ from kseg.format.segment import outline, several_processes
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.segment_files import SegmentFile, size_of
-from kseg.format.storage.source import Stamp, open_source, open_split
+from kseg.format.storage.source import Stamp, internal_topic, open_source, open_split
 from kseg.results import FileResult, Settings
 
 if TYPE_CHECKING:
@@ -200,7 +199,7 @@ def _validate_range(file: SegmentFile, start: int, end: int, settings: Settings)
     collector = new_collector(file, settings)
     try:
         with open_split(file.path, start, end) as source:
-            checked = run_checks(source, settings, collector, topic=internal_topic_of(file.path))
+            checked = run_checks(source, settings, collector, topic=internal_topic(file.path))
     except KsegError:
         return _RangeResult(collector.result(), CheckState(), False)
     whole = collector.summary.bytes == end - start and not checked.damaged and DISORDER.isdisjoint(collector.found)

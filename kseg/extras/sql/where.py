@@ -31,11 +31,10 @@ from kseg.extras.sql.statement import (
 )
 from kseg.extras.sql.where_syntax import ROW, parsed
 from kseg.extras.views.scan import limits_of
-from kseg.format.internal_topics.decode import BY_FOLDER, internal_topic
 from kseg.format.record.memory import Needle
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.row_filter import BatchTransactions, RecordCondition, RowFilter, among_rows, rows_with
-from kseg.format.storage.source import topic_partition
+from kseg.format.storage.source import BY_FOLDER, internal_topic, topic_partition
 from kseg.report.arrow_rows import RecordRows, payload_runs
 from kseg.report.arrow_table import ColumnPlace, InMemoryDataset, arrow_schema, pa
 from kseg.schema import Column

@@ -20,7 +20,6 @@ from kseg.extras.views.planning import Request, SegmentRange, Split, reads_commi
 from kseg.extras.views.view_table import BATCHES, DAMAGE, FINDINGS, FIRST_OFFSET, UNREAD, VIEWS
 from kseg.findings import READ_ERROR, RULES, Finding, Severity, Verdict, do_nothing, unreadable
 from kseg.format.checks.run_checks import policy_for
-from kseg.format.internal_topics.decode import internal_topic
 from kseg.format.record.layout import INT64_MAX, INT64_MIN
 from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment.deep_reader import DeepIterator
@@ -31,7 +30,7 @@ from kseg.format.sidefiles.transaction_states import TransactionLogs
 from kseg.format.storage import remote_files
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import SegmentFile, UnlessDeleted
-from kseg.format.storage.source import check_same, open_source, open_split
+from kseg.format.storage.source import check_same, internal_topic, open_source, open_split
 from kseg.report.arrow_rows import gathered_rows
 from kseg.report.arrow_table import BATCH_ROWS, ColumnPlace, batch_rows, from_rows, pa, pc
 from kseg.results import Settings

@@ -31,7 +31,6 @@ from kseg.extras.views.zone_maps import EVENT_COLUMNS, ZoneCollector
 from kseg.findings import Finding, do_nothing
 from kseg.format.checks.run_checks import ClaimedOffsets
 from kseg.format.compress.codecs import codec_name
-from kseg.format.internal_topics.decode import CONSUMER_OFFSETS, TOPICS
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import CODEC_MASK, first_timestamp, timestamp_or_none
 from kseg.format.record.offset_evidence import is_wrapper
@@ -39,7 +38,7 @@ from kseg.format.segment.records_chunk import Chunk
 from kseg.format.sidefiles.registry import named_file
 from kseg.format.storage import local_files
 from kseg.format.storage.atomic_write import whole_file
-from kseg.format.storage.naming import is_missing, is_url
+from kseg.format.storage.naming import CONSUMER_OFFSETS, INTERNAL_TOPICS, is_missing, is_url
 from kseg.format.storage.process_pool import Pool, add_progress, map_ordered
 from kseg.format.storage.segment_files import SegmentFile, check_complete, is_folder
 from kseg.format.storage.source import (
@@ -306,7 +305,7 @@ def read_schemas(task: Task, split: Split) -> Iterator[Row]:
                 pass
     counted = any(column.name == "used_by" for column in task.request.columns)
     for topic, paths in by_topic.items() if counted else ():
-        for path in paths if topic not in (TOPIC, *TOPICS) else ():
+        for path in paths if topic not in (TOPIC, *INTERNAL_TOPICS) else ():
             with policies[path].kept():
                 counter.read(path, topic, policies[path])
     found = listed(state.all(), counter if counted else None, SchemasTotal())

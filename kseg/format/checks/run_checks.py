@@ -251,12 +251,6 @@ def run_checks(
     return CheckEnd(checks.history, reader.damaged, counter.outline() if counter else None)
 
 
-def internal_topic_of(path: str) -> str | None:
-    """Return the internal topic that the segment's folder names, None for other topics."""
-    # The names of internal topics begin with "__": segments in other folders do not need the decoders.
-    return decode.internal_topic(path) if "__" in os.path.abspath(path) else None
-
-
 def check_settings(name: str, settings: Settings) -> CheckSettings:
     """Return the settings of the checks for a file with this name."""
     now = time.time_ns() // 1_000_000

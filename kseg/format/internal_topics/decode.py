@@ -34,20 +34,11 @@ from kseg.format.messages.message_reader import (
 )
 from kseg.format.record.columns import RecordColumns
 from kseg.format.record.layout import CONTROL
-from kseg.format.storage.naming import CLUSTER_METADATA
-from kseg.format.storage.source import topic_partition
+from kseg.format.storage.naming import CLUSTER_METADATA, KEYED, REMOTE_LOG_METADATA, TRANSACTION_STATE
 from kseg.text import count_of, escape_json
 
 if TYPE_CHECKING:  # a compiled module hides which library its import lacks
     from kseg.format.segment.records_chunk import Chunk
-
-CONSUMER_OFFSETS = "__consumer_offsets"
-TRANSACTION_STATE = "__transaction_state"
-SHARE_GROUP_STATE = "__share_group_state"
-REMOTE_LOG_METADATA = "__remote_log_metadata"
-#: The topics of coordinators: a record's key begins with its type.
-KEYED = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
-TOPICS = (*KEYED, CLUSTER_METADATA, REMOTE_LOG_METADATA)
 
 #: The version of the frame.
 FRAME_VERSION = 1
@@ -200,12 +191,12 @@ def record_types(topic: str) -> Mapping[int, RecordType]:
 
 
 def decode(topic: str, key: bytes | None, value: bytes | None) -> DecodedRecord:
-    """Decode a record of ``topic``, one of TOPICS. Does not raise: faults are in the parts of the result."""
+    """Decode a record of ``topic``, one of INTERNAL_TOPICS. Does not raise: faults are in the parts of the result."""
     return _decoded(topic, None if key is None else Cursor(key), None if value is None else Cursor(value))
 
 
 class RecordsDecoder:
-    """Decodes the records of a batch of ``topic``, one of TOPICS; the bytes of the batch are in ``payload``."""
+    """Decodes the records of a batch of ``topic``, one of INTERNAL_TOPICS; the bytes of the batch are in ``payload``."""
 
     def __init__(self, topic: str, payload: bytes | memoryview) -> None:
         self._topic = topic
@@ -326,23 +317,6 @@ def _decode_member(member: Message) -> None:
                 member[field] = reader(known, version).read(cursor)
         except MalformedMessage:
             pass  # the broker does not decode these bytes either
-
-
-#: Recognise the internal topic by the name of the folder.
-BY_FOLDER = "auto"
-_PREFIX = "__"
-
-
-def internal_topic(path: str, decode_as: str | None = BY_FOLDER) -> str | None:
-    """Return the internal topic whose decoder reads the segment: ``decode_as``, or the topic in the folder's name.
-
-    Returns None if the records are not decoded: for other topics, and if ``decode_as`` is None.
-    """
-    if decode_as == BY_FOLDER:
-        decode_as, _ = topic_partition(path)
-    if decode_as is None or not decode_as.startswith(_PREFIX):
-        return None
-    return decode_as if decode_as in TOPICS else None
 
 
 def records_decoder(topic: str, chunk: Chunk, row: int) -> RecordsDecoder | None:

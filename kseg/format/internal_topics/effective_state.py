@@ -15,14 +15,7 @@ from typing import NamedTuple
 
 from kseg.errors import UnreadableError
 from kseg.findings import RULES, Finding, Report, Severity, do_nothing
-from kseg.format.internal_topics.decode import (
-    CONSUMER_OFFSETS,
-    REMOTE_LOG_METADATA,
-    TRANSACTION_STATE,
-    DecodedRecord,
-    SnapshotEnds,
-    decode,
-)
+from kseg.format.internal_topics.decode import DecodedRecord, SnapshotEnds, decode
 from kseg.format.internal_topics.metadata_loading import lost_start, newest_sources, report_lost_segments
 from kseg.format.internal_topics.state import (
     CLUSTER,
@@ -43,7 +36,13 @@ from kseg.format.record.memory import Needle
 from kseg.format.segment.records_chunk import Chunk, record_finding
 from kseg.format.segment.row_filter import RecordCondition, among_rows, rows_with
 from kseg.format.segment.segment_chunks import chunks_of
-from kseg.format.storage.naming import CLUSTER_METADATA, is_snapshot
+from kseg.format.storage.naming import (
+    CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
+    REMOTE_LOG_METADATA,
+    TRANSACTION_STATE,
+    is_snapshot,
+)
 from kseg.format.storage.source import open_source
 
 # The version at the start of a key.

@@ -14,10 +14,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kseg.format.internal_topics.decode import REMOTE_LOG_METADATA, DecodedPart, DecodedRecord
+from kseg.format.internal_topics.decode import DecodedPart, DecodedRecord
 from kseg.format.internal_topics.state import DELETE_STATES, SEGMENT_STATES
 from kseg.format.messages.message_reader import jsonable, known
-from kseg.format.storage.naming import CLUSTER_METADATA
+from kseg.format.storage.naming import CLUSTER_METADATA, REMOTE_LOG_METADATA
 
 _JSON_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -21,7 +21,6 @@ from functools import cached_property
 
 from kseg.errors import NotASegmentError, ReportUnread, UnreadableError, VanishedError, each_once, raise_unread
 from kseg.findings import do_nothing
-from kseg.format.internal_topics.decode import TRANSACTION_STATE
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import (
     ABORTED,
@@ -37,7 +36,14 @@ from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.segment_reader import SegmentReader, Window
 from kseg.format.sidefiles import checkpoints, last_stable_offset
 from kseg.format.storage.local_files import entries, names_in
-from kseg.format.storage.naming import LOG_STARTS, base_offset_of, is_missing, is_snapshot, partition_of
+from kseg.format.storage.naming import (
+    LOG_STARTS,
+    TRANSACTION_STATE,
+    base_offset_of,
+    is_missing,
+    is_snapshot,
+    partition_of,
+)
 from kseg.format.storage.segment_files import is_unfinished, path_in, segments_in, walk_folders
 from kseg.format.storage.source import STDIN, open_source, open_split, stored_size
 

@@ -28,6 +28,14 @@ else:
 #: The topic of a KRaft cluster's metadata, whose only partition is on its controllers.
 CLUSTER_METADATA = "__cluster_metadata"
 METADATA_FOLDER = f"{CLUSTER_METADATA}-0"
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+SHARE_GROUP_STATE = "__share_group_state"
+REMOTE_LOG_METADATA = "__remote_log_metadata"
+#: The topics of coordinators: a record's key begins with its type.
+KEYED = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
+#: The topics whose records Kafka itself writes, and kseg decodes.
+INTERNAL_TOPICS = (*KEYED, CLUSTER_METADATA, REMOTE_LOG_METADATA)
 #: The records that a controller appends to its metadata log if that is empty (``BootstrapDirectory``).
 BOOTSTRAP = "bootstrap.checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"

@@ -19,6 +19,7 @@ from kseg.format.storage import file_access, file_type, local_files, remote_file
 from kseg.format.storage.local_files import open_file
 from kseg.format.storage.naming import (
     CLUSTER_METADATA,
+    INTERNAL_TOPICS,
     base_offset_of,
     is_snapshot,
     is_url,
@@ -27,6 +28,8 @@ from kseg.format.storage.naming import (
 )
 
 STDIN = "-"
+#: Recognise the internal topic by the name of the folder.
+BY_FOLDER = "auto"
 # The suffixes of compressed files.
 _COMPRESSED = (".gz", ".zst")
 #: Seconds since the last write within which a file counts as being written.
@@ -277,6 +280,15 @@ def topic_partition(path: str) -> tuple[str | None, int | None]:
     name = os.path.basename(folder)
     partition = partition_of(name) or remote_partition_of(name)
     return partition[:2] if partition and path != STDIN else (None, None)
+
+
+def internal_topic(path: str, decode_as: str | None = BY_FOLDER) -> str | None:
+    """Return the internal topic whose decoder reads the segment: ``decode_as``, or the topic in the folder's name.
+
+    Returns None if the records are not decoded: for other topics, and if ``decode_as`` is None.
+    """
+    topic = topic_partition(path)[0] if decode_as == BY_FOLDER else decode_as
+    return topic if topic in INTERNAL_TOPICS else None
 
 
 def is_metadata_log(folder: str) -> bool:

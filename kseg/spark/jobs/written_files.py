@@ -37,12 +37,11 @@ from kseg.commands.dump.dump_items import BatchItem, Item, RecordsItem
 from kseg.commands.dump.dumped_rows import DumpRequest
 from kseg.errors import UsageError
 from kseg.findings import Finding, do_nothing, fail_on_read_error
-from kseg.format.internal_topics.decode import internal_topic
 from kseg.format.storage.atomic_write import SUFFIX, hidden_prefix, publish, whole_file, whole_files, writing
 from kseg.format.storage.naming import is_log, is_url
 from kseg.format.storage.process_pool import Pool
 from kseg.format.storage.segment_files import SegmentFile, find_segments, is_folder
-from kseg.format.storage.source import stamp_of, topic_partition
+from kseg.format.storage.source import internal_topic, stamp_of, topic_partition
 from kseg.format.writer.output_guards import index_paths
 from kseg.report.formats import DUMP, View, destination, write
 from kseg.results import BoundedFindings
