@@ -1,7 +1,8 @@
-"""``kseg pipeline`` with a registry that gives no answer: no record is rejected for it, and the next run loads."""
+"""``kseg pipeline`` with a registry or a topic of schemas that gives no answer: no record is rejected for it."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,12 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
+from kseg import open_segment
 from kseg.extras.serialization import schema_sources as client
+from kseg.format.writer.records_builder import build_batch
 from tests.support.pipelines import config, statuses, table_rows
 from tests.support.pipelines import run_in_process as run
+from tests.support.records import plain
 from tests.support.schema_registry import Registry, serialized_registry
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"
@@ -74,4 +78,26 @@ def test_a_replay_with_a_failed_request_changes_nothing(registry: Registry, path
     registry.broken[OLD_ID] = 503
     failed = run(path, "replay", "--topic", "orders", "--offsets", "0:0:7")
     assert (failed.returncode, "HTTP 503" in failed.stderr) == (2, True)
+    assert (offsets(path), offsets(path, "__rejects")) == (list(range(7)), [])
+
+
+def test_a_damaged_topic_of_schemas_rejects_no_record(tmp_path: Path) -> None:
+    """A schema that no source has may be in the damaged bytes: the topic is loaded when another source has it."""
+    shutil.copytree(FIXTURE / "orders-0", tmp_path / "source" / "orders-0")
+    with open_segment(FIXTURE / "_schemas-0" / f"{0:020}.log") as segment:
+        records = [plain(record) for record in segment.records()]
+    registered = [build_batch([record]) for record in records]
+    (lost,) = (n for n, record in enumerate(records) if json.loads(record.value or b"{}").get("id") == 2)
+    topic = tmp_path / "_schemas-0"
+    topic.mkdir()
+    damaged = [data[:-1] + bytes([data[-1] ^ 1]) if n == lost else data for n, data in enumerate(registered)]
+    (topic / f"{0:020}.log").write_bytes(b"".join(damaged))
+    path = config(tmp_path, more='schemas = ["_schemas-0"]')
+    failed = run(path)
+    assert (failed.returncode, failed.stderr.count("\n")) == (2, 1), failed.stdout
+    assert f"crc-mismatch at byte {sum(map(len, registered[:lost]))}, where a schema may be lost\n" in failed.stderr
+    assert (offsets(path), offsets(path, "__rejects")) == ([], [])
+    with serialized_registry().serve() as url:
+        config(tmp_path, more=f'schemas = ["_schemas-0"]\nregistry = "{url}"')
+        assert statuses(path, "run") == (0, ["loaded"])
     assert (offsets(path), offsets(path, "__rejects")) == (list(range(7)), [])

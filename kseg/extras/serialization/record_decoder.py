@@ -39,7 +39,7 @@ from kseg.extras.serialization.schema_set import (
     one_line,
 )
 from kseg.extras.serialization.schema_sources import schemas_of_file
-from kseg.extras.serialization.schemas_topic import read_schemas_topic
+from kseg.extras.serialization.schemas_topic import LostSchemas, read_schemas_topic
 from kseg.findings import Report, do_nothing
 from kseg.format.record.layout import CONTROL
 from kseg.format.segment.records_chunk import Chunk
@@ -345,10 +345,11 @@ def _type_of(side: str, argument: str, source: SchemaSource, topics: Callable[[]
 def _sources(
     settings: DecodeSettings, report: Callable[[str], Report] = lambda path: do_nothing
 ) -> Iterator[SchemaSource]:
+    lost = LostSchemas()
     if settings.schema_files:
         yield SchemaSet(_of_files(settings.schema_files))
     if settings.schemas:
-        state = read_schemas_topic(settings.schemas, report)
+        state = read_schemas_topic(settings.schemas, lambda path: lost.watching(path, report(path)))
         found = SchemaSet(state.all())
         if not any(found.all()):
             reason = f"; {state.unread[0]}" if state.unread else ""
@@ -358,6 +359,8 @@ def _sources(
         yield schema_sources.Registry(settings.registry, settings.registry_ca)
     elif settings.registry_ca is not None:
         raise UsageError("--registry-ca needs --registry")
+    if lost.reason:
+        yield lost
 
 
 def _of_files(names: Iterable[str]) -> Iterator[Schema]:

@@ -12,8 +12,15 @@ from typing import Any
 
 from kseg.errors import UnreadableError
 from kseg.extras.serialization.json_values import parse_json
-from kseg.extras.serialization.schema_set import Schema, field_of, one_line, schema_of
-from kseg.findings import Report, do_nothing
+from kseg.extras.serialization.schema_set import (
+    RegistryError,
+    Schema,
+    SchemaSource,
+    field_of,
+    one_line,
+    schema_of,
+)
+from kseg.findings import RULES, Finding, Report, Severity, do_nothing
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.storage.segment_files import find_segments
 from kseg.format.storage.source import open_source, topic_partition
@@ -135,6 +142,46 @@ def read_schemas_topic(
     for _ in applied_records(paths, state, report):
         pass
     return state
+
+
+class LostSchemas(SchemaSource):
+    """The schemas of damaged segments of the topic, to be asked last: one that no source has may have been among them.
+
+    ``reason`` is the first damage, empty without any.
+    """
+
+    def __init__(self) -> None:
+        self.reason = ""
+
+    def watching(self, path: str, report: Report) -> Report:
+        """Return a report for the segment of a path that also looks for damage."""
+
+        def watch(finding: Finding) -> None:
+            if not self.reason and RULES[finding.rule].severity is Severity.ERROR:
+                self.reason = f"{path}: {finding.rule} at byte {finding.position}, where a schema may be lost"
+            report(finding)
+
+        return watch
+
+    def by_id(self, number: int, subject: str) -> None:
+        """Raise RegistryError, unless no registry gives the id: bytes before a number are read as the ids 0 and -1."""
+        if number > 0:
+            raise RegistryError(self.reason)
+
+    def by_guid(self, guid: str) -> None:
+        """Raise RegistryError."""
+        raise RegistryError(self.reason)
+
+    def by_subject(self, subject: str, version: int | None = None) -> None:
+        """Raise RegistryError for a version, which a schema refers to. Most topics have no subject, without any damage."""
+        if version is not None:
+            raise RegistryError(self.reason)
+
+    def versions(self, subject: str) -> tuple[Schema, ...]:
+        return ()
+
+    def all(self) -> tuple[Schema, ...]:
+        return ()
 
 
 def applied_records(
