@@ -27,6 +27,7 @@ from kseg.format.storage.naming import INTERNAL_TOPICS, has_manifests, is_url, t
 from kseg.format.storage.segment_files import without_unused
 from kseg.format.storage.source import STDIN
 from kseg.format.writer import output_guards, output_rule  # loads the registry; few runs have an output file
+from kseg.report import row_schema
 from kseg.text import unknown_name
 
 if TYPE_CHECKING:
@@ -82,6 +83,22 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]  # it has parameters fr
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return _completions(self._names(), incomplete)
+
+
+class ColumnNames(Parsed):
+    """The names of columns, separated by commas. The shell completes those of the rows of the command."""
+
+    def __init__(self) -> None:
+        super().__init__(column_names)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        if ctx.command.name in ("dump", "grep"):  # their other columns depend on the options
+            batches = schema.BATCH_COLUMNS if ctx.command.name == "dump" else ()
+            columns = (*batches, *schema.RECORD_COLUMNS, *schema.PLACE_COLUMNS)
+        else:
+            kinds = [kind for kind in row_schema.row_kinds() if kind.command == ctx.command.name]
+            columns = kinds[ctx.command.name == "recovery"].columns  # the table of partitions, not that of steps
+        return _completions(dict.fromkeys(schema.names_of(columns)), incomplete)
 
 
 def text_like(pattern: str, expected: str) -> Parsed:
@@ -224,11 +241,6 @@ def column_names(text: str) -> tuple[str, ...]:
     if not names:
         raise ValueError("expected names, such as offset,key,value")
     return names
-
-
-def known_columns() -> Iterable[str]:
-    """Return the names of the columns of batches and records, for the completion."""
-    return dict.fromkeys(schema.names_of((*schema.BATCH_COLUMNS, *schema.RECORD_COLUMNS, *schema.PLACE_COLUMNS)))
 
 
 def severity_settings() -> Iterator[str]:

@@ -59,6 +59,7 @@ RULES: tuple[Excludes | Needs, ...] = (
     Needs("--offset-map", "--format=reset-csv", "the lag is that of this cluster"),
     Excludes("--top-keys", "--as", "it is for segments"),
     Excludes("--by-key", "--shallow --allow", "it compares values, and offsets can differ"),
+    Excludes("--compacted", "--shallow", "it checks the keys of records"),
     Needs("--since --until", "--history", "the lag is that at the end of the logs", "lag"),
     Excludes("--history", "--group --at --offset-map --format=reset-csv", "it is about one group, over time"),
     Needs("--partitions", "--group --txn", command="dump"),

@@ -232,7 +232,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "top_keys": OptionRow("--top-keys", "List the keys with the most bytes on disk, an estimate. Implies --deep."),
         "last": OptionRow("--last", "Show only the last N rows of each partition.", "N", _number(1)),
         "columns": OptionRow("--columns", "Show these columns of a table or of CSV: a,b,c.", "NAMES",
-            lambda: Parsed(common.column_names, common.known_columns)),
+            common.ColumnNames),
         "template": OptionRow("--template", "Write a line for each record, such as '%o %k %{headers}'.", "TEXT",
             lambda: text_like(".+", "it is empty: write what a line contains, such as '%o %k %v'")),
         "full": OptionRow("--full", "Do not cut texts on a terminal."),

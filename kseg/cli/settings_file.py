@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +24,7 @@ else:
     tomllib = lazy("tomllib")
 
 # Options that a settings file cannot set.
-_OF_ONE_RUN = {"paths", "output", "inventory", "cache", "framings", "reports", "write_baseline"}
+_OF_ONE_RUN = {"paths", "output", "inventory", "cache", "framings", "reports", "write_baseline", "compression_type"}
 
 
 class Setting(NamedTuple):
@@ -40,8 +40,15 @@ def setting_names(options: Iterable[str]) -> list[str]:
     return sorted(name.replace("_", "-") for name in options if name not in _OF_ONE_RUN)
 
 
-def read(context: click.Context) -> tuple[str, dict[str, Any]]:
-    """Return the settings file, and its options that the command line does not set, by field. Raises UsageError."""
+#: Raises UsageError for the values of options, and the fields among them that are set, that cannot be used together.
+_Check = Callable[[Mapping[str, Any], set[str]], object]
+
+
+def read(context: click.Context, check: _Check) -> tuple[str, dict[str, Any]]:
+    """Return the settings file, and its options that are used beside those of the command line, by field.
+
+    Raises UsageError.
+    """
     found = _read_settings(Path.cwd(), set(setting_names(context.params)))
     options: dict[str, Any] = {}
     for parameter in context.command.params:
@@ -56,7 +63,28 @@ def read(context: click.Context) -> tuple[str, dict[str, Any]]:
             except (click.BadParameter, UsageError) as error:
                 why = error.message if isinstance(error, click.BadParameter) else str(error)
                 raise UsageError(f"{setting.file}: {setting.key}: {why}") from error
-    return next((setting.file for setting in found.values()), ""), options
+    file = next((setting.file for setting in found.values()), "")
+    return file, _beside_command_line(context, file, options, check)
+
+
+def _beside_command_line(context: click.Context, file: str, read: Mapping[str, Any], check: _Check) -> dict[str, Any]:
+    """Return those options of the settings file that can be used with the options of the command line.
+
+    Raises UsageError if options of the file cannot be used together, whatever the command line has.
+    """
+    options = [one for one in context.command.params if isinstance(one, click.Option)]
+    by_user = {one.name for one in options if context.get_parameter_source(one.name) is ParameterSource.COMMANDLINE}
+    without = {one.name: one.process_value(context, one.get_default(context)) for one in options if one.name in by_user}
+    kept: dict[str, Any] = {}
+    for field, value in read.items():
+        try:
+            check({**context.params, **kept, field: value}, {*by_user, *kept, field})
+        except UsageError:
+            with naming_file(file, read):
+                check({**context.params, **without, **kept, field: value}, {*kept, field})
+        else:
+            kept[field] = value
+    return kept
 
 
 @contextmanager
@@ -87,11 +115,11 @@ def _read_settings(folder: Path, known: set[str]) -> dict[str, Setting]:
                 continue  # parsing most projects' files would take 3 ms for nothing
             table: Any = tomllib.loads(text)
         except (OSError, ValueError) as error:
-            if place:
-                continue  # a broken pyproject.toml is reported by the tools that own it
             raise UsageError(f"{name}: {_reason(error)}") from error
-        for key in place:
+        for depth, key in enumerate(place, 1):
             table = table.get(key, {})
+            if not isinstance(table, dict):
+                raise UsageError(f"{name}: {'.'.join(place[:depth])}: expected a table, got {table!r}")
         if table:
             return _options(table, name, known)
     return {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -191,20 +191,24 @@ def command(
         made = [option_of(name, field, results) for field in ROWS if field in own]
         assert len(made) == len(own), own - {one.name for one in made}
 
+        def asked_for(given: Mapping[str, Any], set_by_user: Collection[str]) -> _Asked:
+            if "columns" in set_by_user and "format" not in set_by_user:
+                given = {**given, "format": "table"}
+            asked = options(**given)
+            check_rules(name, asked, set_by_user)
+            return asked
+
         def run(**given: Any) -> int | None:
             context = click.get_current_context()
             set_by_user = {key for key in given if context.get_parameter_source(key) is ParameterSource.COMMANDLINE}
-            file, read = settings_file.read(context) if settings else ("", {})
+            file, read = settings_file.read(context, asked_for) if settings else ("", {})
             set_by_user |= read.keys()
             given |= read
             context.meta[SETTINGS] = [
                 f"{key.replace('_', '-')} = {value}" for key, value in read.items() if context.params[key] != value
             ]
-            if "columns" in set_by_user and "format" not in set_by_user:
-                given["format"] = "table"
             with settings_file.naming_file(file, read) if read else nullcontext():
-                asked = options(**given)
-                check_rules(name, asked, set_by_user)
+                asked = asked_for(given, set_by_user)
                 for key in given.get("kek", ()):  # it is read only where an object is encrypted
                     check_exists(key)
                 if given.get("max_rate") is not None or given.get("kek"):

@@ -275,7 +275,8 @@ def _hour_details(row: Row) -> Iterator[tuple[str, str]]:
         most = max(slots, key=lambda slot: slot[1])
         yield "by hour", f"│{plot}│"
         more = f"; most: {count_of(most[1], 'byte')} from {_hour(most[0])} on"
-        yield "", f"{_hour(slots[0][0])} to {_hour(slots[-1][0])}, {count_of(step, 'hour')} per column{more}"
+        last = max(one["timestamp"] for one in row["by_hour"])
+        yield "", f"{_hour(slots[0][0])} to {_hour(last)}, {count_of(step, 'hour')} per column{more}"
 
 
 def _hour(timestamp: int) -> str:

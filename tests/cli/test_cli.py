@@ -112,6 +112,14 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path: Path) -> 
     assert kseg("validate", "--fail-on", "error", DAMAGED, cwd=tmp_path).returncode == 1
     (tmp_path / "kseg.toml").write_text('fail-onn = "never"\n')
     assert kseg("validate", DAMAGED, cwd=tmp_path).returncode == 2
+    for setting, option in (
+        ("verbose = true", "-q"),
+        ("quiet = true", "-v"),
+        ('columns = "rule"', "--format=jsonl"),
+    ):
+        (tmp_path / "kseg.toml").write_text(setting)
+        alone = kseg("validate", option, DAMAGED).stdout
+        assert kseg("validate", option, DAMAGED, cwd=tmp_path).stdout == alone, setting
 
 
 def test_json_lines_end_with_a_summary() -> None:

@@ -166,7 +166,8 @@ def test_messages_name_what_was_asked_for(verb: str, tmp_path: Path) -> None:
         (b"rule = ['x=error']", "kseg: kseg.toml: rule: unknown rule 'x'"),
         (b"columns = 'rules'", "kseg: kseg.toml: columns: unknown column 'rules': did you mean rule?"),
         (b"columns = 'rule'\nformat = 'jsonl'", "kseg: kseg.toml: columns needs format table or csv"),
-        (b"compacted = true\ndeep = false", "kseg: kseg.toml: compacted checks the keys of records, which --shallow"),
+        (b"compacted = true\ndeep = false", "kseg: kseg.toml: compacted cannot be combined with --shallow: it checks"),
+        (b"verbose = true\nquiet = true", "kseg: kseg.toml: verbose cannot be combined with quiet"),
         (b"fail-on = 'error'\nfail_on = 'never'", "kseg: kseg.toml: fail-on and fail_on are one setting: give it once"),
     ],
 )
@@ -176,6 +177,22 @@ def test_a_wrong_setting_names_the_file_and_the_setting(content: bytes, start: s
     code, reported = shell(f"cd {tmp_path} && kseg validate {PLAIN}")
     assert code == 2
     assert reported.startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[tool]\nkseg = 3\n", "pyproject.toml: tool.kseg: expected a table, got 3"),
+        ("tool = 'x' # kseg\n", "pyproject.toml: tool: expected a table, got 'x'"),
+        ("[tool.kseg]\nfail-on = 'info'\n[broken\n", "pyproject.toml: Expected ']'"),
+    ],
+)
+def test_settings_that_cannot_be_read_do_not_pass(content: str, message: str, tmp_path: Path) -> None:
+    """A gate in CI is not off because of a wrong line elsewhere in the file."""
+    (tmp_path / "pyproject.toml").write_text(content)
+    code, reported = shell(f"cd {tmp_path} && kseg validate {PLAIN}")
+    assert code == 2
+    assert message in reported
 
 
 @pytest.mark.slow

@@ -297,6 +297,7 @@ def test_the_shell_completes_the_values_of_options(tmp_path: Path) -> None:
         "rules K20": "K201 K202 K203 K204 K205 K206 K207 K208 K209",
         "convert v0-to-v2": "v0-to-v2",
         "dump --columns offset,val": "offset,value",
+        "stats --columns path,lost_": "path,lost_bytes",
         "dump --format js": "jsonl",
         "dump --key-as int": "int16 int32 int64",
         "dump --decode __consumer": "__consumer_offsets",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from kseg.commands.stats import totals
 from kseg.commands.stats.counting import EXACT, SIZES, largest_in, size_bucket
@@ -17,6 +18,7 @@ from kseg.format.storage.segment_files import find_segments
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.report.stats_rows import stats_row
 from kseg.results import Settings
+from kseg.text import iso_time
 from tests.support.cli import invoke
 
 HOUR = 3_600_000
@@ -133,6 +135,27 @@ def test_a_plot_by_hour(tmp_path: Path) -> None:
         assert len(plot) <= 80
         assert "│█ ▄│" in plot or number
         assert ("10 hours per column" in out) == bool(number)
+        newest = iso_time(hours[-1] * HOUR)[:13]
+        assert f" to {newest}Z, " in out  # not the begin of the last column
+
+
+def test_the_records_of_a_batch_that_cannot_be_opened_are_unknown(tmp_path: Path) -> None:
+    """A row says null, as documented: 0 records are those of an empty batch."""
+    records = [PlainRecord(i, b"k", b"v" * 100, i) for i in range(20)]
+    good, batch = (build_batch(records, base_offset=0, producer_id=7, producer_epoch=0, base_sequence=at,
+                               compression="gzip") for at in (0, 20))  # fmt: skip
+    bad = bytearray(batch)
+    bad[-8:] = bytes(8)  # the checksum and the size of gzip
+    bad[17:21] = crc32c(bytes(bad[21:])).to_bytes(4, "big")
+    bad[:8] = (20).to_bytes(8, "big")
+    run = invoke("stats", "--format", "jsonl", "--deep", write(tmp_path / "orders-0", [good, bytes(bad)]))
+    assert run.exit_code == 1
+    row = json.loads(run.stdout.splitlines()[-1])
+    assert (row["batches"], row["records"]) == (2, None)
+    assert row["records_per_batch"] == {"min": 20, "mean": 20.0, "max": 20}
+    assert [one["records"] for one in (row["magics"]["2"], row["compressions"]["gzip"], *row["by_hour"])] == [None] * 3
+    assert row["producers"]["top"][0]["records"] == 40  # of the headers, which the CRC covers
+    assert "overhead_bytes" not in row["magics"]["2"]
 
 
 def test_keys_need_the_records(tmp_path: Path) -> None:

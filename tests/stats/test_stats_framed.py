@@ -21,7 +21,7 @@ from kseg.text import count_of
 from tests.support.cli import SEGMENTS
 from tests.support.cli import kseg as kseg_process
 from tests.support.cli import kseg_here as kseg
-from tests.support.framed_files import FRAMED
+from tests.support.framed_files import FRAMED, bare
 
 FIXTURES = SEGMENTS.parent
 STREAMS = sorted((FIXTURES / "streams").glob("*/*.requests"))
@@ -53,6 +53,19 @@ def test_frames_and_their_batches_are_those_of_dump(requests: Path) -> None:
     assert row["bytes"] == sum(one["size"] for one in batches)
     records = [one for one in dumped(*paths, framings=framings, deep=True) if one["kind"] == "record"]
     assert total(*paths, framings=framings, deep=True)["records"] == len(records)
+
+
+def test_a_damaged_message_has_no_size_of_a_batch(tmp_path: Path) -> None:
+    """Sizes are those of what is counted: nothing was, or the sound message alone."""
+    bad, good = tmp_path / "bad", tmp_path / "good"
+    sound = bare(b"key", b"value")
+    good.write_bytes(sound)
+    bad.write_bytes(bytes([sound[0] ^ 1]) + sound[1:])
+    assert total(bad, framings=["message"])["batch_size"] == {"min": None, "mean": None, "max": None}
+    size = len(sound)
+    assert total(bad, good, framings=["message"])["batch_size"] == {"min": size, "mean": float(size), "max": size}
+    run = kseg("stats", "--as", "message", bad)
+    assert (run.returncode, "batch size" in run.stdout) == (1, False)
 
 
 @pytest.mark.parametrize("name", [name for name, (kind, _) in FRAMED.items() if kind in ("message", "wide-crc")])

@@ -159,7 +159,7 @@ STATEMENTS = (
            f"kseg validate --compacted v0-min.log; {_SENT} --compacted produce-null-key.bin",
            "record 0 at offset 2 has no key", "produce-null-key.bin", code=1),
     _shown(42, "Keys are in the records: headers alone do not show them",
-           "kseg validate --shallow --compacted v0-min.log", "--shallow does not read", code=2),
+           "kseg validate --shallow --compacted v0-min.log", "it checks the keys of records", code=2),
     _shown(43, "Fewer than 12 bytes at the end are ignored", "kseg validate tail-11.log tail-small-12.log",
            "expected 12 bytes of offset and size, found 11", code=1),
     _shown(44, "A v0 header has 26 bytes with the offset and the size; the magic shows the version",

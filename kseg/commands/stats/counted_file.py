@@ -76,9 +76,14 @@ def _payload(chunk: Chunk, row: int) -> memoryview:
 
 
 def version_rows(stats: Stats) -> dict[str, Row]:
-    """Return by version the bytes of keys and values, and all others after decompression, in all and per record."""
+    """Return by version the bytes of keys and values, and all others after decompression, in all and per record.
+
+    A version with a batch that could not be opened has none.
+    """
     rows: dict[str, Row] = {}
     for magic, group in by_magic(stats).items():
+        if group["unopened"]:  # what its bytes are is not known
+            continue
         content = stats.contents[magic]
         other = _expanded(group) - content
         per_record = round(other / group["records"], 2) if group["records"] else None
@@ -105,7 +110,7 @@ def as_v2(stats: Stats) -> Row | None:
     message set, as ``kseg convert`` writes them, and ``packed_bytes`` that in batches of PACKED bytes (``--rebatch``).
     """
     groups = {magic: group for magic, group in by_magic(stats).items() if magic < 2 and group["records"]}
-    if not groups:
+    if not groups or any(group["unopened"] for group in groups.values()):
         return None
     content = sum(stats.contents[magic] for magic in groups)
     records = sum(group["records"] for group in groups.values())
@@ -291,8 +296,8 @@ def _remove_added(stats: Stats, added: int) -> None:
     if added:
         for group in stats.groups.values():
             group["bytes"] -= added * group["batches"]
-        size = stats.batch_size
-        stats.batch_size = CountedOffsets((size.smallest or added) - added, (size.largest or added) - added)
+        sizes = (stats.batch_size.smallest, stats.batch_size.largest)
+        stats.batch_size = CountedOffsets(*(None if size is None else size - added for size in sizes))
 
 
 def _count_chunk(chunk: Chunk, claimed: set[int], counts: Counts, stats: Stats) -> None:

@@ -99,11 +99,12 @@ def stored_payload(batches: BatchColumns, row: int) -> int:
 
 
 def records_in(batches: BatchColumns, row: int, deep: bool) -> int:
-    """Return the number of records in a batch, -1 if it is known only after decompression."""
-    if deep:
-        return batches.record_sum[row]
+    """Return the number of records in a batch, -1 if it is known only after decompression, or not all can be read."""
     if batches.magic[row] >= 2:
-        return batches.record_count[row] if batches.record_count[row] > 0 else 0
+        total = batches.record_count[row] if batches.record_count[row] > 0 else 0
+        return -1 if deep and batches.record_sum[row] != total else total
+    if deep:
+        return batches.record_sum[row] if batches.record_sum[row] or batches.intact[row] else -1
     return -1 if batches.attributes[row] & CODEC_MASK else 1
 
 
@@ -170,7 +171,7 @@ def count_batches(batches: BatchColumns, first: int, stop: int, deep: bool, clai
             producer_batches = producer_bytes = producer_records = 0
         producer_batches += 1
         producer_bytes += size
-        producer_records += total
+        producer_records += total if total >= 0 else batches.record_count[row]
     add_to(counts.producers, producer, producer_batches, producer_bytes, producer_records)
     add_to(counts.hours, hour, hour_batches, hour_bytes, hour_records)
 
