@@ -108,6 +108,8 @@ def diff(asked: DiffOptions) -> int:
     metadata = all(os.path.isdir(path) and is_metadata_log(path) for path in paths)
     export = _export(asked, paths, metadata=metadata)
     if metadata:
+        if asked.allow or asked.by_key or not asked.deep:
+            raise UsageError("metadata logs are compared by what they say, without --allow, --by-key and --shallow")
         return _diff_metadata(paths, asked)
     log_dirs = [path for path in paths if is_log_dir(path)]
     if asked.by_key and len(log_dirs) in (0, len(paths)):

@@ -125,3 +125,10 @@ def test_a_folder_without_a_log_is_one_line(command: tuple[str, ...], tmp_path: 
     done = kseg(*command, copy(tmp_path / "a"), tmp_path / "__cluster_metadata-0")
     assert (done.returncode, done.stdout) == (2, "")
     assert "no segment or snapshot of a metadata log found" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--by-key", "--shallow", "--allow=ends-earlier"])
+def test_an_option_about_records_is_refused(option: str, tmp_path: Path) -> None:
+    """An option without an effect would let a difference pass, or fail, unnoticed."""
+    done = kseg("diff", option, copy(tmp_path / "a"), copy(tmp_path / "b"))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
