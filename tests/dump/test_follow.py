@@ -175,7 +175,7 @@ def test_a_log_that_is_written_again_is_reported(more: int, tmp_path: Path) -> N
     assert next(rows) is next(rows) is None
     whole = len(first + old)
     assert shown == [(0, whole), (whole, path.stat().st_size)][: 1 + more]
-    assert reported == [f"{path}: truncated and written again: rows below offset 2 can be others now"]
+    assert reported == [f"{path}: truncated and written again: below offset 2 can be other rows, which are not shown"]
 
 
 def test_a_topic_that_is_made_again_is_shown_from_its_first_row(tmp_path: Path) -> None:

@@ -148,7 +148,9 @@ class Follower:
             )
             return LogEnd(last_valid_batch(path, size).offset, size)
         if in_place or not merged:
-            self._tell(f"{path}: truncated and written again: rows below offset {end.offset} can be others now")
+            self._tell(
+                f"{path}: truncated and written again: below offset {end.offset} can be other rows, which are not shown"
+            )
         return last_valid_batch(path, size, below=end.offset)
 
 
