@@ -42,6 +42,7 @@ from kseg.format.storage.naming import (
     METADATA_FOLDER,
     QUORUM_STATE,
     RECOVERY_POINTS,
+    REMOTE_INDEX_CACHE,
     Partition,
     base_offset_of,
     is_remote_log,
@@ -52,8 +53,6 @@ from kseg.format.storage.segment_files import check_complete, log_dirs_in
 from kseg.text import count_of, shell_word
 
 _OF_A_LOG_DIR = {CLEAN_SHUTDOWN, RECOVERY_POINTS, META_PROPERTIES}
-# The cache of tiered storage is not a partition; the broker knows its name.
-_PASSED_OVER = frozenset({"remote-log-index-cache"})
 
 #: Observed in six of eight starts of 20 s. An upgrade from before Kafka 3.7 has none.
 _NEW_ID = "directory.id is missing; if the cluster knows an earlier one, partitions can stay without a leader"
@@ -212,7 +211,7 @@ def plan(
         name = os.path.basename(os.path.abspath(path))
         yield _plan_partition(path, starts.of(partition_of(name), broker.strays(log_dir, [name]).get(name)))
         return
-    folders = [name for name in folders if name not in _PASSED_OVER]
+    folders = [name for name in folders if name != REMOTE_INDEX_CACHE]
     steps += [Step("refuse", name, NOT_A_PARTITION) for name in folders if not partition_of(name)]
     folders = [name for name in folders if partition_of(name)]
     yield LogDirPlan(path, bool(starts.start.clean), tuple(steps), len(folders))

@@ -11,6 +11,7 @@ from typing import TextIO
 from kseg.commands.adopt.adoption import Identity, NewDisk
 from kseg.commands.adopt.adoption_plan import AdoptedPartition, AdoptedTopic, AdoptionPlan
 from kseg.commands.adopt.old_metadata import METADATA_VERSION, OldMetadata
+from kseg.commands.adopt.topic_settings import TIERED, needs_defaults
 from kseg.report.tables import TableColumn, cell_rows, print_cells, print_text
 from kseg.report.wording import MOST_ROWS, common_text, fold, grouped, names_text
 from kseg.schema import Column, Row, RowKind
@@ -210,4 +211,13 @@ def _steps(made: Adoption) -> Iterator[str]:
     for node, disks in grouped(made.disks, lambda one: one.node).items():
         folders = ",".join(os.path.abspath(os.path.join(made.target, one.name)) for one in disks)
         yield f"node {node}: log.dirs={folders}"
+    defaults = [topic.name for topic in made.plan.topics if needs_defaults(topic.configs)]
+    if defaults:
+        yield f"keep log.retention.* and log.cleanup.policy: they decide what is deleted of {_some_topics(defaults)}"
+    if tiered := [topic.name for topic in made.plan.topics if topic.configs.get(TIERED) == "true"]:
+        yield f"keep remote.log.*, rsm.* and rlmm.*: segments of {_some_topics(tiered)} are in tiered storage"
     yield "next: set these in each server.properties, with controller.quorum.voters, and start all nodes"
+
+
+def _some_topics(names: Sequence[str]) -> str:
+    return f"{count_of(len(names), 'topic')} ({names_text(names)})"

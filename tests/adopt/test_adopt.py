@@ -164,17 +164,6 @@ def test_the_name_of_a_deleted_topic_is_legal(disks: list[Path]) -> None:
     assert all(len(name) <= 249 for name in names)
 
 
-def test_no_configuration_that_deletes_is_guessed(disks: list[Path]) -> None:
-    """A topic that kept its records for ever would lose those older than seven days at the first start."""
-    for name in ("orders-0", "compacted-0", "__consumer_offsets-0"):
-        replica(disks[0], name, 3, topic_id=None)
-    (disks[0] / "cleaner-offset-checkpoint").write_text("0\n1\ncompacted 0 3\n")
-    topics = {row["topic"]: row["configs"] for row in of_kind(plan(*nodes(disks[:1])), "topic")}
-    assert topics["orders"] == {"retention.ms": "-1", "retention.bytes": "-1"}
-    assert topics["compacted"] == {"cleanup.policy": "compact"}
-    assert topics["__consumer_offsets"]["cleanup.policy"] == "compact"
-
-
 def test_old_metadata_names_configurations_and_missing_partitions(tmp_path: Path, disks: list[Path]) -> None:
     replica(disks[0], "orders-1", 3)
     disks[1].mkdir()

@@ -36,7 +36,6 @@ from kseg.format.storage.naming import (
     META_PROPERTIES,
     PARTITION_METADATA,
     TRANSACTION_STATE,
-    is_log,
 )
 from kseg.format.writer.output_guards import copy_file
 
@@ -139,9 +138,7 @@ def _next_producer_id(plan: AdoptionPlan, old: OldMetadata) -> int:
     for topic, _, replica in plan.replicas:
         last = max(last, replica.last_producer_id)
         if topic.name == TRANSACTION_STATE:
-            logs = sorted(name for name, _ in replica.plan.files if is_log(name))
-            paths = [os.path.join(replica.path, name) for name in logs]
-            last = max(last, *producer_ids_in([path for path in paths if os.path.exists(path)], topic.name), -1)
+            last = max(last, *producer_ids_in(replica.logs, topic.name), -1)
     blocks = (last + _SPARE_PRODUCER_IDS) // _PRODUCER_IDS_PER_BLOCK + 1
     return blocks * _PRODUCER_IDS_PER_BLOCK
 

@@ -14,37 +14,20 @@ from dataclasses import dataclass, field
 
 from kseg.commands.adopt.disks import DELETED_STATES, AdoptedReplica, Disk, random_id
 from kseg.commands.adopt.old_metadata import OldMetadata
+from kseg.commands.adopt.topic_settings import (
+    MOST_PARTITIONS,
+    configuration,
+    partitions_of,
+    starts_in_tier,
+    tiered_topics,
+)
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
 from kseg.format.sidefiles.checkpoints import LeaderEpoch, checkpoint_offsets
-from kseg.format.storage.naming import (
-    CLEANER_OFFSETS,
-    CONSUMER_OFFSETS,
-    LONGEST_TOPIC,
-    REMOTE_LOG_METADATA,
-    TRANSACTION_STATE,
-)
+from kseg.format.storage.naming import CLEANER_OFFSETS, LONGEST_TOPIC
 from kseg.text import span
 
-#: A folder with a higher number is not of a topic: the partitions before it would all be empty.
-_MOST_PARTITIONS = 200_000
 #: Characters of a topic id that make the name of a second topic with the same name.
 _SHORT_ID = 8
-# Without the old configuration a topic could have kept its records for longer than a broker's default, seven days.
-_KEEP = {"retention.ms": "-1", "retention.bytes": "-1"}
-_COMPACT = {"cleanup.policy": "compact"}
-_SHARE_STATE = "__share_group_state"
-#: What brokers set when they create these topics (``AutoTopicCreationManager``).
-_INTERNAL: Mapping[str, Mapping[str, str]] = {
-    CONSUMER_OFFSETS: {**_COMPACT, "compression.type": "producer", "segment.bytes": "104857600"},
-    TRANSACTION_STATE: {
-        **_COMPACT,
-        "compression.type": "uncompressed",
-        "segment.bytes": "104857600",
-        "unclean.leader.election.enable": "false",
-    },
-    _SHARE_STATE: {**_COMPACT, "compression.type": "producer", "segment.bytes": "104857600"},
-    REMOTE_LOG_METADATA: {"cleanup.policy": "delete", "retention.ms": "-1"},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +86,8 @@ class AdoptionPlan:
 def plan_of(disks: Sequence[Disk], replicas: Iterable[AdoptedReplica], old: OldMetadata) -> AdoptionPlan:
     """Return the plan of a cluster with these replicas."""
     made = AdoptionPlan(disks)
+    replicas = [*replicas]
+    in_tier = tiered_topics(replicas, made.blocked) if any(one.topic_id not in old.names for one in replicas) else set()
     cleaned = {place for disk in disks for place in checkpoint_offsets(os.path.join(disk.path, CLEANER_OFFSETS))}
     for name, topic_id, members in _topics(replicas, old, made):
         original = members[0].partition.topic
@@ -110,7 +95,8 @@ def plan_of(disks: Sequence[Disk], replicas: Iterable[AdoptedReplica], old: OldM
         if not partitions:
             continue
         compacted = any((original, one.number) in cleaned for one in partitions)
-        configs, why = _configs(original, compacted, old)
+        tiered = topic_id in in_tier or any(map(starts_in_tier, members))
+        configs, why = configuration(original, topic_id, old, compacted=compacted, tiered=tiered)
         same = next((one.name for one in made.topics if one.topic_id == topic_id), None)
         if same is not None:
             why = f"its topic id is that of {same}: correct partition.metadata of one of them, or rename the folders"
@@ -168,12 +154,13 @@ def _partitions(
 ) -> list[AdoptedPartition]:
     by_number: defaultdict[int, list[AdoptedReplica]] = defaultdict(list)
     for replica in members:
-        if replica.partition.partition < _MOST_PARTITIONS:
+        if replica.partition.partition < MOST_PARTITIONS:
             by_number[replica.partition.partition].append(replica)
         else:
-            made.left_out.append((replica.path, f"no topic has {_MOST_PARTITIONS:,} partitions"))
+            made.left_out.append((replica.path, f"no topic has {MOST_PARTITIONS:,} partitions"))
     known = old.replicas.get(topic_id, {})
-    count = max([*by_number, *known], default=-1) + 1
+    topic = members[0].partition.topic
+    count = max([*by_number, *known], default=-1) + 1 if known else partitions_of(topic, by_number)
     nodes = sorted({disk.node for disk in made.disks})
     width = max((len({one.disk.node for one in each}) for each in by_number.values()), default=1)
     found = []
@@ -263,14 +250,3 @@ def _kept_by(follower: AdoptedReplica, leader: AdoptedReplica) -> int:
     )
     found = truncation_offset(epochs, leading)
     return min(follower.log_end, leader.log_end) if found is None else found
-
-
-def _configs(topic: str, compacted: bool, old: OldMetadata) -> tuple[Mapping[str, str], str]:
-    """Return the configuration of a topic, and where it is from."""
-    if topic in old.names.values():
-        return old.configs.get(topic, {}), "old metadata"
-    if topic in _INTERNAL:
-        return _INTERNAL[topic], "a broker's own for this topic"
-    if compacted:
-        return _COMPACT, "guess: cleaner-offset-checkpoint names it"
-    return _KEEP, "guess: nothing expires until you set the retention"

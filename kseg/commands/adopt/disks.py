@@ -29,6 +29,7 @@ from kseg.format.storage import local_files
 from kseg.format.storage.naming import (
     CLUSTER_METADATA,
     META_PROPERTIES,
+    REMOTE_INDEX_CACHE,
     Partition,
     is_in_use,
     is_log,
@@ -41,8 +42,8 @@ from kseg.format.storage.source import open_range
 
 #: The states of folders that only ``--deleted`` adopts.
 DELETED_STATES = ("-delete", "-stray")
-#: A folder of the file system itself.
-_LOST_AND_FOUND = "lost+found"
+#: Folders without data: that of the file system itself, and one that a broker makes again.
+_NO_DATA = ("lost+found", REMOTE_INDEX_CACHE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,11 @@ class AdoptedReplica:
                         producer_id = max(producer_id, rows.producer_id[row])
         return epoch, producer_id
 
+    @property
+    def logs(self) -> list[str]:
+        """The paths of its segments in offset order."""
+        return [os.path.join(self.path, name) for name in sorted(filter(is_log, self._files(".log")))]
+
     def _files(self, suffix: str) -> list[str]:
         """Return the names with a suffix. The plan also has files that a broker would write."""
         names = (name for name, _ in self.plan.files if name.endswith(suffix))
@@ -240,7 +246,7 @@ def replicas_of(
         partition = partition_of(name)
         path = os.path.join(disk.path, name)
         if partition is None:
-            if name != _LOST_AND_FOUND and not name.startswith("."):
+            if name not in _NO_DATA and not name.startswith("."):
                 left_out.append((path, "its name is not that of a partition: TOPIC-NUMBER"))
             continue
         if partition.topic == CLUSTER_METADATA:

@@ -63,13 +63,18 @@ class Owner(RecordCondition):
             return cls(CONSUMER_OFFSETS, group)
         return None if transactional_id is None else cls(TRANSACTION_STATE, transactional_id)
 
-    def partition(self, partitions: int) -> int:
-        """Return its partition in a topic of ``partitions`` partitions.
+    @property
+    def hash(self) -> int:
+        """The number whose remainder by the number of partitions is its partition.
 
         Sources: ``GroupCoordinatorService.partitionFor``, ``TransactionStateManager.partitionFor``, ``Utils.abs``.
         """
         number = _java_hash(self.name)
-        return (0 if number == -INT32_MAX - 1 else abs(number)) % partitions
+        return 0 if number == -INT32_MAX - 1 else abs(number)
+
+    def partition(self, partitions: int) -> int:
+        """Return its partition in a topic of ``partitions`` partitions."""
+        return self.hash % partitions
 
     def has_key(self, key: bytes | None) -> bool:
         """Return whether a key is that of a record of this owner: its first field is the name, in all versions."""
@@ -209,7 +214,7 @@ class Effective:
             for space in self._spaces.values():
                 space.live_records = space.live_bytes = 0
             for entity, key, size in self._state.sizes():
-                space = self._space(entity, _owner(key))
+                space = self._space(entity, owner_of(key))
                 space.live_records = (space.live_records or 0) + 1
                 space.live_bytes = (space.live_bytes or 0) + size
         return sorted(self._spaces.values(), key=lambda space: -space.bytes)
@@ -269,7 +274,7 @@ class Effective:
     def _count(self, decoded: DecodedRecord, at: RecordPlace) -> None:
         key, value = decoded.key, decoded.value
         half = key if self._events is None else value
-        space = self._space(entity_of(half), _owner(key.data) if key and key.data else None)
+        space = self._space(entity_of(half), owner_of(key.data) if key and key.data else None)
         space.records += 1
         space.bytes += at.size
         space.tombstones += value is None
@@ -278,7 +283,8 @@ class Effective:
         return self._spaces.setdefault((entity, owner), Space(entity, owner))
 
 
-def _owner(key: Data) -> str | None:
+def owner_of(key: Data) -> str | None:
+    """Return the group or transactional id in a key, None for a key of another kind."""
     return next((str(key[name]) for name in _OWNERS if name in key), None)
 
 

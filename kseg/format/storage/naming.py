@@ -46,6 +46,8 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+#: The folder for the indexes of tiered storage in a log directory: it is not a partition, and the broker knows its name.
+REMOTE_INDEX_CACHE = "remote-log-index-cache"
 #: The files of a log directory itself, which are about all its partitions.
 OF_LOG_DIRS = frozenset(
     {CLEAN_SHUTDOWN, META_PROPERTIES, RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS}
