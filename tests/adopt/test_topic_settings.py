@@ -13,12 +13,14 @@ import pytest
 from click.testing import CliRunner
 
 from kseg.cli.main import main
+from kseg.commands.adopt import topic_settings
+from kseg.commands.adopt.old_metadata import MetadataRecord, encoded_record
+from kseg.errors import UnreadableError
 from kseg.format.storage.naming import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import ROOT, rows_of
 from tests.support.commits import commit_key
 from tests.support.metadata_logs import Change, folder_for, partition, topic, uuid, write_log
-from tests.support.read_faults import local_faults
 
 TIERED_LOGS = ROOT / "fixtures" / "tiered" / "reference" / "logs"
 plan = partial(rows_of, "adopt", code=None)
@@ -97,14 +99,20 @@ def test_a_tiered_topic_stays_one(proof: str, tmp_path: Path) -> None:
     assert "keep remote.log.*, rsm.* and rlmm.*: segments of 1 topic (tiered)" in adopt(logs, "-o", tmp_path / "new")
 
 
-def test_unread_metadata_of_tiered_storage_blocks(tmp_path: Path) -> None:
+def test_unread_metadata_of_tiered_storage_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic whose segments are not known to be there would lose them."""
     logs = tmp_path / "logs"
     shutil.copytree(TIERED_LOGS, logs)
     shutil.rmtree(folder_for(logs))
-    with local_faults(logs / "__remote_log_metadata-0" / f"{0:020}.log", "EIO", range(3, 10**6)):
-        rows = plan(str(logs))
-    assert {row["folder"] for row in rows if row["kind"] == "blocked"} == {str(logs / "__remote_log_metadata-0")}
+    unread = logs / "__remote_log_metadata-0"
+
+    def failing(*_: object) -> None:
+        raise UnreadableError(f"{unread / 'x.log'}: Input/output error")
+
+    monkeypatch.setattr(topic_settings, "effective", failing)
+    (blocked,) = (row for row in plan(str(logs)) if row["kind"] == "blocked")
+    why = "x.log: Input/output error: run again, or leave its folder out"
+    assert (blocked["folder"], blocked["why"]) == (str(unread), why)
 
 
 def test_the_cache_of_tiered_storage_is_no_data(tmp_path: Path) -> None:
@@ -150,6 +158,22 @@ def test_a_coordinator_finds_its_groups(
     ]
 
 
+def test_tiered_storage_finds_its_metadata(tmp_path: Path) -> None:
+    """Its manager fails if the topic has another number of partitions.
+
+    A broker with 23 wrote the records of this topic to partition 3.
+    """
+    for number in range(22):
+        found = folder(tmp_path, f"__remote_log_metadata-{number}", ())
+        if number == 3:
+            place = {"name": "tiered", "id": "hEE15iy8Tfme1R-WoR6tXQ", "partition": 0}
+            data = {"topicIdPartition": place, "brokerId": 1, "eventTimestampMs": 5, "remotePartitionDeleteState": 0}
+            value = encoded_record(MetadataRecord("RemotePartitionDeleteMetadataRecord", 0, data))
+            batch = build_batch([PlainRecord(0, None, value, 1_700_000_000_000)], partition_leader_epoch=0)
+            (found / f"{0:020}.log").write_bytes(batch)
+    assert topics("--node", f"1={tmp_path}")["__remote_log_metadata"]["partitions"] == 23
+
+
 def test_without_names_a_coordinator_has_the_default(tmp_path: Path) -> None:
     """Commits can have been in the partition that is lost: exit code 0 would say that all of them are there."""
     for number in range(49):
@@ -180,3 +204,24 @@ def test_topics_that_expire_by_the_settings_of_brokers_are_named(tmp_path: Path)
     write_log(folder_for(tmp_path / "old") / f"{0:020}.log", changes)
     written = adopt("--node", f"1={tmp_path / 'old'}", "-o", tmp_path / "new")
     assert "keep log.retention.* and log.cleanup.policy: they decide what is deleted of 1 topic (plain)" in written
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["guess", "metadata"])
+def test_what_tiered_storage_has_is_not_lost(known: bool, tmp_path: Path) -> None:
+    """Brokers delete the local segments of a tiered topic at different times; its log begins before them."""
+    first, second = tmp_path / "1", tmp_path / "2"
+    for home in (first, second):
+        shutil.copytree(TIERED_LOGS, home)
+        (home / "meta.properties").unlink()
+    for home in (first, second)[known:]:
+        shutil.rmtree(folder_for(home))
+    (second / "tiered-0" / f"{10:020}.log").unlink()
+    rows = plan("--node", f"1={first}", "--node", f"2={second}")
+    (found,) = (row for row in rows if row["kind"] == "partition" and row["topic"] == "tiered")
+    assert (found["leader"], found["lost"]) == (1, [])
+    # Here the one with the later start leads.
+    (second / "tiered-0" / "leader-epoch-checkpoint").write_text("0\n1\n9 19\n")
+    rows = plan("--node", f"1={first}", "--node", f"2={second}")
+    (found,) = (row for row in rows if row["kind"] == "partition" and row["topic"] == "tiered")
+    assert found["leader"] == 2
+    assert not [one for one in found["lost"] if "deletes" in one]

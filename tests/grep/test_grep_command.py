@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from kseg.commands.grep.matches import parse_json_path
-from kseg.commands.grep.partitioners import PARTITIONERS, murmur2
+from kseg.commands.grep.partitioners import PARTITIONERS
 from kseg.errors import UsageError
+from kseg.format.record.murmur import murmur2
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import DAMAGED
 from tests.support.cli import kseg_here as kseg

@@ -16,6 +16,7 @@ from kseg.commands.adopt.disks import DELETED_STATES, AdoptedReplica, Disk, rand
 from kseg.commands.adopt.old_metadata import OldMetadata
 from kseg.commands.adopt.topic_settings import (
     MOST_PARTITIONS,
+    TIERED,
     configuration,
     partitions_of,
     starts_in_tier,
@@ -91,12 +92,12 @@ def plan_of(disks: Sequence[Disk], replicas: Iterable[AdoptedReplica], old: OldM
     cleaned = {place for disk in disks for place in checkpoint_offsets(os.path.join(disk.path, CLEANER_OFFSETS))}
     for name, topic_id, members in _topics(replicas, old, made):
         original = members[0].partition.topic
-        partitions = _partitions(topic_id, members, old, made, {one for topic, one in cleaned if topic == original})
+        compacted = {one for topic, one in cleaned if topic == original}
+        tiered = topic_id in in_tier or any(map(starts_in_tier, members))
+        configs, why = configuration(original, topic_id, old, compacted=bool(compacted), tiered=tiered)
+        partitions = _partitions(topic_id, members, old, made, compacted, tiered=configs.get(TIERED) == "true")
         if not partitions:
             continue
-        compacted = any((original, one.number) in cleaned for one in partitions)
-        tiered = topic_id in in_tier or any(map(starts_in_tier, members))
-        configs, why = configuration(original, topic_id, old, compacted=compacted, tiered=tiered)
         same = next((one.name for one in made.topics if one.topic_id == topic_id), None)
         if same is not None:
             why = f"its topic id is that of {same}: correct partition.metadata of one of them, or rename the folders"
@@ -151,6 +152,8 @@ def _partitions(
     old: OldMetadata,
     made: AdoptionPlan,
     cleaned: Container[int],
+    *,
+    tiered: bool,
 ) -> list[AdoptedPartition]:
     by_number: defaultdict[int, list[AdoptedReplica]] = defaultdict(list)
     for replica in members:
@@ -176,7 +179,7 @@ def _partitions(
         before = [node for node in known.get(number, ()) if node in nodes]
         epoch = max((one.epoch for one in usable), default=-1) + 1
         order = _order(homes, before, number) or tuple(nodes[(number + n) % len(nodes)] for n in range(width))
-        lost = (*_losses(usable), *_missing(usable, cleaned=number in cleaned))
+        lost = (*_losses(usable), *_missing(usable, cleaned=number in cleaned, tiered=tiered))
         found.append(AdoptedPartition(number, tuple(usable or replicas), order, epoch, lost))
     return found
 
@@ -225,16 +228,17 @@ def _losses(replicas: Sequence[AdoptedReplica]) -> Iterator[str]:
             )
 
 
-def _missing(replicas: Sequence[AdoptedReplica], *, cleaned: bool) -> Iterator[str]:
+def _missing(replicas: Sequence[AdoptedReplica], *, cleaned: bool, tiered: bool) -> Iterator[str]:
     """Yield the offsets that the leader does not have, and another replica has: no broker of the new cluster serves them.
 
-    Between the segments of a ``cleaned`` log they can be missing because later records have the same keys.
+    Between the segments of a ``cleaned`` log they can be missing because later records have the same keys. Those before the
+    first segment of a ``tiered`` log are in tiered storage.
     """
     for other in replicas[1:]:
         leader = replicas[0]
         for first, end in leader.missing(other, _kept_by(other, leader)):
             before = end <= leader.log_start
-            if cleaned and not before:
+            if tiered if before else cleaned:
                 continue
             why = "it deletes them, as the log of the leader begins after them" if before else "the leader lacks them"
             yield (

@@ -5,7 +5,9 @@ A guess deletes no record, whatever the ``server.properties`` say, neither on th
 
 from __future__ import annotations
 
+import base64
 import os
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import gcd
@@ -14,10 +16,12 @@ from kseg.commands.adopt.disks import AdoptedReplica
 from kseg.commands.adopt.old_metadata import OldMetadata
 from kseg.errors import KsegError, NotASegmentError, UnreadableError
 from kseg.findings import do_nothing
-from kseg.format.internal_topics.decode import decoded_record
+from kseg.format.internal_topics.decode import DecodedRecord, decoded_record
 from kseg.format.internal_topics.effective_state import Owner, effective, owner_of
 from kseg.format.internal_topics.state import Data
 from kseg.format.messages.message_reader import jsonable
+from kseg.format.record.layout import INT32_MAX
+from kseg.format.record.murmur import murmur2
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.sidefiles.checkpoints import checkpoint_offsets
@@ -100,7 +104,8 @@ def tiered_topics(replicas: Iterable[AdoptedReplica], unread: list[tuple[str, st
                     items = effective(REMOTE_LOG_METADATA, replica.logs, lambda _: do_nothing).items()
                     found |= {_topic_id(one.key) for one in items if one.entity == "remote segment"}
             except UnreadableError as error:
-                unread.append((replica.path, f"{error}: run again, or leave its folder out"))
+                why = str(error).removeprefix(replica.path).lstrip("/: ")
+                unread.append((replica.path, f"{why}: run again, or leave its folder out"))
     return found
 
 
@@ -123,12 +128,12 @@ def starts_in_tier(replica: AdoptedReplica) -> bool:
 def partitions_of(topic: str, found: Mapping[int, Sequence[AdoptedReplica]]) -> int:
     """Return how many partitions a topic has without metadata; ``found`` are the replicas by number.
 
-    Coordinators look for a group or transactional id in the partition that is the remainder of its hash. So the number is
-    one with which each name is where it is found: 50 if possible, and else the smallest one. If the names contradict each
-    other, and for other topics, the highest number is that of the last partition.
+    Coordinators look for a group or transactional id in the partition that is the remainder of its hash, and tiered storage
+    for a partition's segments. So the number is one with which each is where it is found: 50 if possible, and else the
+    smallest one. If they contradict each other, and for other topics, the highest number is that of the last partition.
     """
     least = max(found, default=-1) + 1
-    if topic not in KEYED or not least:
+    if topic not in (*KEYED, REMOTE_LOG_METADATA) or not least:
         return least
     divisor = gcd(*(one - number for number, replicas in found.items() for one in _hashes(topic, replicas)))
     candidates = (one for one in (_DEFAULT_PARTITIONS, *range(least, MOST_PARTITIONS)) if one >= least)
@@ -136,22 +141,43 @@ def partitions_of(topic: str, found: Mapping[int, Sequence[AdoptedReplica]]) -> 
 
 
 def _hashes(topic: str, replicas: Sequence[AdoptedReplica]) -> set[int]:
-    """Return the hashes of the names in the first records of a partition that have any."""
+    """Return the hashes in the first records of a partition that have any."""
     for path in (path for replica in replicas for path in replica.logs):
         with suppress(KsegError):
             for chunk in chunks_of(open_source(path)):
-                if found := {Owner(topic, name).hash for name in _names(topic, chunk)}:
+                if found := {hash_ for decoded in _decoded(topic, chunk) for hash_ in _hash_of(topic, decoded)}:
                     return found
     return set()
 
 
-def _names(topic: str, chunk: Chunk) -> Iterator[str]:
-    """Yield the names by whose hash the records of a chunk have their partition."""
+def _decoded(topic: str, chunk: Chunk) -> Iterator[DecodedRecord]:
     for row in range(chunk.first, chunk.stop):
         for i in chunk.rows(row) if chunk.batches.record_total[row] else ():
-            record = decoded_record(topic, chunk, i)
-            key = jsonable(record.key.data) if record and record.key and record.key.data else {}
-            if topic == SHARE_GROUP_STATE and key:
-                yield f"{key['groupId']}:{key['topicId']}:{key['partition']}"
-            elif name := owner_of(key):
-                yield name
+            if record := decoded_record(topic, chunk, i):
+                yield record
+
+
+def _hash_of(topic: str, record: DecodedRecord) -> Iterator[int]:
+    """Yield the number whose remainder is the partition of a record, none for a record of an unknown kind.
+
+    Sources: ``SharePartitionKey.asCoordinatorKey``, ``RemoteLogMetadataTopicPartitioner``.
+    """
+    part = record.value if topic == REMOTE_LOG_METADATA else record.key
+    data = jsonable(part.data) if part and part.data else {}
+    if topic == REMOTE_LOG_METADATA:
+        place = data.get("topicIdPartition") or data.get("remoteLogSegmentId", {}).get("topicIdPartition")
+        if place:
+            yield _remote_hash(base64.urlsafe_b64decode(f"{place['id']}=="), place["partition"])
+    elif topic == SHARE_GROUP_STATE and data:
+        yield Owner(topic, f"{data['groupId']}:{data['topicId']}:{data['partition']}").hash
+    elif name := owner_of(data):
+        yield Owner(topic, name).hash
+
+
+def _remote_hash(topic_id: bytes, partition: int) -> int:
+    """Return the hash of ``Objects.hash`` of the halves of an id, the last one first, and of the number."""
+    number = 1
+    for half in (topic_id[8:], topic_id[:8]):
+        high, low = struct.unpack(">II", half)
+        number = 31 * number + (high ^ low)
+    return murmur2(struct.pack(">I", (31 * number + partition) & 0xFFFFFFFF)) & INT32_MAX

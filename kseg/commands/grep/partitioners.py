@@ -5,31 +5,22 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from kseg.engine import lazy
 from kseg.errors import UsageError
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import topic_partition
 
+if TYPE_CHECKING:
+    from kseg.format.record import murmur as murmur
+else:
+    murmur = lazy("kseg.format.record.murmur")
+
 _MASK = 0xFFFFFFFF
-_MULTIPLIER = 0x5BD1E995
-_SEED = 0x9747B28C
 #: Internal topics are partitioned by other functions of other keys.
 _INTERNAL = "__"
-
-
-def murmur2(data: bytes) -> int:
-    """Return the 32-bit hash of Kafka's ``Utils.murmur2``, unsigned."""
-    h = _SEED ^ len(data)
-    end = len(data) & ~3
-    for at in range(0, end, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * _MULTIPLIER & _MASK
-        k = (k ^ k >> 24) * _MULTIPLIER & _MASK
-        h = h * _MULTIPLIER & _MASK ^ k
-    if end < len(data):
-        h = (h ^ int.from_bytes(data[end:], "little")) * _MULTIPLIER & _MASK
-    h = (h ^ h >> 13) * _MULTIPLIER & _MASK
-    return h ^ h >> 15
 
 
 def fnv1a(data: bytes) -> int:
@@ -48,7 +39,7 @@ def _absolute_fnv1a(key: bytes) -> int:
 #: Partitioner -> the number of a key, whose remainder by the number of partitions is the partition; None: any partition.
 PARTITIONERS: Mapping[str, Callable[[bytes], int | None]] = {
     # ``BuiltInPartitioner.partitionForKey`` of Kafka's own client; librdkafka's murmur2 and murmur2_random.
-    "murmur2": lambda key: murmur2(key) & INT32_MAX,
+    "murmur2": lambda key: murmur.murmur2(key) & INT32_MAX,
     # librdkafka's consistent and consistent_random, its default. The latter chooses any partition for an empty key.
     "crc32": lambda key: zlib.crc32(key) if key else None,
     # Sarama's ``NewHashPartitioner``, its default; librdkafka's fnv1a and fnv1a_random.
