@@ -14,7 +14,7 @@ from math import gcd
 
 from kseg.commands.adopt.disks import AdoptedReplica
 from kseg.commands.adopt.old_metadata import OldMetadata
-from kseg.errors import KsegError, NotASegmentError, UnreadableError
+from kseg.errors import NotASegmentError, UnreadableError
 from kseg.findings import do_nothing
 from kseg.format.internal_topics.decode import DecodedRecord, decoded_record
 from kseg.format.internal_topics.effective_state import Owner, effective, owner_of
@@ -141,9 +141,9 @@ def partitions_of(topic: str, found: Mapping[int, Sequence[AdoptedReplica]]) -> 
 
 
 def _hashes(topic: str, replicas: Sequence[AdoptedReplica]) -> set[int]:
-    """Return the hashes in the first records of a partition that have any."""
+    """Return the hashes in the first records of a partition that have any. Raises UnreadableError."""
     for path in (path for replica in replicas for path in replica.logs):
-        with suppress(KsegError):
+        with suppress(NotASegmentError):
             for chunk in chunks_of(open_source(path)):
                 if found := {hash_ for decoded in _decoded(topic, chunk) for hash_ in _hash_of(topic, decoded)}:
                     return found
