@@ -21,7 +21,7 @@ from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import rows_of
 from tests.support.damage import flip
 from tests.support.interrupted import EndedRuns
-from tests.support.metadata_logs import Change, broker, folder_for, write_log
+from tests.support.metadata_logs import FEATURE, Change, broker, folder_for, write_log
 from tests.support.read_faults import local_faults
 
 ID, OTHER_ID = "AAAAAAAAAAAAAAAAAAAAXQ", "BBBBBBBBBBBBBBBBBBBBXQ"
@@ -184,6 +184,26 @@ def test_old_metadata_names_configurations_and_missing_partitions(tmp_path: Path
     assert (left_out["folder"], left_out["why"].split(",")[0]) == ("gone", "the old metadata has this topic")
     text = adopt(*nodes(disks[:2]), "--metadata", log.parent).stdout
     assert "empty: orders-0 and 1 more: no disk has a folder of it" in text
+
+
+def config(value: str) -> Change:
+    return "Config", 0, {"resourceType": 2, "resourceName": "orders", "name": "retention.ms", "value": value}
+
+
+@pytest.mark.parametrize("newest", [0, 1])
+def test_the_newest_metadata_is_that_of_the_last_offset(newest: int, disks: list[Path]) -> None:
+    """A broker that died after it had made a snapshot has the later file name, and the older configurations."""
+    older, newer = disks[1 - newest], disks[newest]
+    changes = [FEATURE, ("Topic", 0, {"name": "orders", "topicId": ID}), config("5")]
+    log = write_log(folder_for(older) / f"{0:020}.log", changes)
+    with (log.parent / f"{3:020}-0000000001.checkpoint").open("wb") as out:
+        write_snapshot([MetadataRecord(f"{name}Record", version, data) for name, version, data in changes], out)
+    write_log(folder_for(newer) / f"{0:020}.log", [*changes, config("-1")])
+    for disk in disks[:2]:
+        replica(disk, "orders-0", 3)
+    (topic,) = of_kind(plan(*nodes(disks[:2])), "topic")
+    assert (topic["configs"], topic["configs_from"]) == ({"retention.ms": "-1"}, "old metadata")
+    assert f"configurations are from {folder_for(newer)}" in " ".join(adopt(*nodes(disks[:2])).stderr.split())
 
 
 def snapshot_records(new: Path) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from kseg.commands.adopt.old_metadata import MetadataRecord, write_snapshot
 from kseg.commands.tier.reconcile import DAY_MS, PROBLEMS, TierCheck, check_bucket
 from kseg.commands.tier.remote_metadata import (
     DELETE_STARTED,
@@ -24,8 +25,10 @@ from kseg.commands.tier.remote_metadata import (
     read_cluster_metadata,
 )
 from kseg.commands.tier.remote_segments import RemotePlace, remote_segments
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage
 from tests.support.cli import SEGMENTS, invoke
+from tests.support.metadata_logs import topic
 from tests.support.read_faults import local_faults
 from tests.support.tiered_objects import AIVEN, REFERENCE, TOPIC_ID, pack
 
@@ -460,6 +463,26 @@ def test_exit_codes_and_rows(tier: Tier) -> None:
     assert invoke("tier", "check", tier.bucket).exit_code == 2
     assert invoke("tier", "check", tier.bucket, tier.bucket).exit_code == 2
     assert invoke("tier", "check", tier.bucket, tier.logs, "--partition", "tiered-0").exit_code == 2
+
+
+@pytest.mark.parametrize("stale", ["a", "z"])
+def test_the_newest_copy_is_that_of_the_last_offset(stale: str, tier: Tier) -> None:
+    """A broker that joined with a snapshot and died has a later file name: it knows neither later topics nor segments."""
+    folder = tier.logs.rename(tier.logs.with_name("broker"))
+    tier.logs.mkdir()
+    folder.rename(tier.logs / "m")
+    metadata = tier.logs / stale / "__cluster_metadata-0"
+    metadata.mkdir(parents=True)
+    with (metadata / f"{40:020}-0000000001.checkpoint").open("wb") as out:
+        write_snapshot([MetadataRecord("TopicRecord", 0, topic("other", 1)[2])], out)
+    (metadata / f"{40:020}.log").touch()
+    remote = tier.logs / stale / "__remote_log_metadata-0"
+    shutil.copytree(tier.logs / "m" / remote.name, remote)
+    records = [PlainRecord(1, None, b"", 1)]
+    (remote / f"{0:020}.log").rename(remote / f"{1:020}.log")
+    (remote / f"{1:020}.log").write_bytes(build_batch(records, partition_leader_epoch=0))
+    found = tier.check(local=False)
+    assert (found.problems, found.faults) == ([], [])
 
 
 def test_what_a_running_broker_deletes_is_no_loss(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import os
 import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import IO, NamedTuple
@@ -26,7 +27,8 @@ from kseg.format.internal_topics.state import Item
 from kseg.format.messages.definitions import RECORDS, Definition, definition
 from kseg.format.messages.message_reader import Message
 from kseg.format.messages.message_writer import encode, uvarint
-from kseg.format.storage.naming import CLUSTER_METADATA, METADATA_FOLDER, is_snapshot
+from kseg.format.sidefiles.log_end import copy_order
+from kseg.format.storage.naming import CLUSTER_METADATA, METADATA_FOLDER
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from kseg.rule_table import RULES, Severity
 
@@ -59,18 +61,19 @@ class OldMetadata:
 
 
 def newest_metadata(folders: Iterable[str]) -> str | None:
-    """Return the metadata log among the folders of log directories that has the latest snapshot or segment."""
+    """Return the metadata log among the folders of log directories that would win an election. Raises UnreadableError."""
     found = [os.path.join(folder, METADATA_FOLDER) for folder in folders]
-    candidates = [(_newest(path), path) for path in found if os.path.isdir(path)]
-    return max(candidates, default=(None, None))[1]
+    with _named_remedy():
+        return max(filter(os.path.isdir, found), key=copy_order, default=None)
 
 
-def _newest(path: str) -> tuple[str, int]:
-    """Return what orders copies of a log: the last name, and the bytes of the newest segment."""
-    files = state_files(path)
-    logs = [file for file in files if not is_snapshot(file)]
-    size = os.path.getsize(logs[-1]) if logs else 0
-    return os.path.basename(max(files, default="")), size
+@contextmanager
+def _named_remedy() -> Iterator[None]:
+    """Say what helps if a metadata log cannot be read."""
+    try:
+        yield
+    except UnreadableError as error:
+        raise UnreadableError(f"{error}: run again, or --no-metadata ignores it") from error
 
 
 def read_metadata(path: str) -> OldMetadata:
@@ -87,9 +90,10 @@ def read_metadata(path: str) -> OldMetadata:
             found.faults.append(f"{finding.rule} at byte {finding.position}: changes of topics can be missing")
 
     try:
-        state = effective(CLUSTER_METADATA, files, lambda _: report)
-    except UnreadableError as error:
-        raise UnreadableError(f"{error}: run again, or --no-metadata ignores it") from error
+        with _named_remedy():
+            state = effective(CLUSTER_METADATA, files, lambda _: report)
+    except UnreadableError:
+        raise
     except KsegError as error:
         found.faults.append(str(error))
         return found

@@ -16,7 +16,8 @@ from kseg.findings import RULES, Finding, Report, Severity
 from kseg.format.internal_topics.effective_state import effective, topic_names
 from kseg.format.internal_topics.metadata_loading import replayed, state_files
 from kseg.format.internal_topics.state import Data, Item
-from kseg.format.storage.naming import CLUSTER_METADATA, is_snapshot, snapshot_id
+from kseg.format.sidefiles.log_end import copy_order
+from kseg.format.storage.naming import CLUSTER_METADATA, is_snapshot
 
 #: The changes from one copy to another.
 CHANGES = ("changed", "appeared", "deleted")
@@ -78,7 +79,6 @@ def read_copy(path: str) -> MetadataCopy:
     paths = state_files(path)
     if not paths:
         raise UnreadableError(f"{path}: no segment or snapshot of a metadata log found")
-    names = list(map(os.path.basename, paths))
     faults: list[str] = []
 
     def report_of(file: str) -> Report:
@@ -95,8 +95,7 @@ def read_copy(path: str) -> MetadataCopy:
     state = effective(CLUSTER_METADATA, paths, report_of)
     if fault := replayed(paths).fault:
         faults.append(f"a controller ends at the {fault.record} at offset {fault.offset}: {fault.why}")
-    last = max(filter(None, map(snapshot_id, names)), key=lambda one: one[::-1], default=(0, -1))
-    end, epoch = max(last, state.end, key=lambda one: one[::-1])
+    epoch, end = copy_order(path)
     items = {(item.entity, json.dumps(item.key, sort_keys=True)): item for item in state.items() if not item.pending}
     return MetadataCopy(path, end, epoch, tuple(faults[:_MOST_FAULTS]), items, topic_names(items.values()))
 

@@ -7,8 +7,8 @@ Sources: KIP-405; ``RemoteLogSegmentMetadata``, ``RemoteLogSegmentState``, ``Top
 
 from __future__ import annotations
 
-import os
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from kseg.format.internal_topics.state import DELETE_STATES, SEGMENT_STATES
 from kseg.format.messages.message_reader import jsonable
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.sidefiles.checkpoints import HARMLESS, walk_leader_epochs, walk_offset_checkpoint
+from kseg.format.sidefiles.log_end import copy_order
 from kseg.format.sidefiles.metadata_files import topic_id_of
 from kseg.format.sidefiles.side_file_reading import Walk, entries_of
 from kseg.format.storage import local_files
@@ -98,16 +99,16 @@ def read_cluster_metadata(path: str) -> ClusterMetadata:
     without a partition of ``__remote_log_metadata``.
     """
     found = ClusterMetadata()
-    copies: dict[tuple[str, int], tuple[tuple[str, int], str]] = {}
+    copies: defaultdict[tuple[str, int], dict[str, tuple[int, int]]] = defaultdict(dict)
     for folder, names in walk_folders(path, lambda name: found.faults.append(f"{name}: cannot be listed")):
         named = partition_of(folder.name)
         if named and named.topic in _TOPICS and not named.state and any(map(is_log, names)):
-            copy = _newest(folder, names), str(folder)
-            copies[named[:2]] = max(copies.get(named[:2], copy), copy)
+            copies[named[:2]][str(folder)] = _order_of(str(folder), found.faults)
     numbers = {number for topic, number in copies if topic == REMOTE_LOG_METADATA}
     if not numbers:
         raise UnreadableError(f"{path}: no partition of {REMOTE_LOG_METADATA} found: give a broker's log directory")
-    for (topic, number), (_, folder_path) in sorted(copies.items()):
+    for (topic, number), orders in sorted(copies.items()):
+        folder_path = max(orders, key=lambda one: orders[one])
         known = len(found.faults)
         try:
             _TOPICS[topic](found, folder_path, number)
@@ -115,6 +116,7 @@ def read_cluster_metadata(path: str) -> ClusterMetadata:
             found.faults.append(str(error))
         if topic == REMOTE_LOG_METADATA and len(found.faults) == known:
             found.whole.add(number)
+    found.faults = [*dict.fromkeys(found.faults)]  # a copy with a read error was read twice
     _check_numbers(found, path, numbers)
     return found
 
@@ -131,9 +133,13 @@ def _check_numbers(found: ClusterMetadata, path: str, numbers: Collection[int]) 
         )
 
 
-def _newest(folder: os.PathLike[str], names: Sequence[str]) -> tuple[str, int]:
-    last = max(filter(is_log, names))
-    return last, local_files.status(os.path.join(folder, last)).st_size
+def _order_of(folder: str, faults: list[str]) -> tuple[int, int]:
+    """Return the order of a copy; one that cannot be read is a fault, and used only if it is the only one."""
+    try:
+        return copy_order(folder)
+    except KsegError as error:
+        faults.append(str(error))
+        return -1, -1
 
 
 def _reporter(found: ClusterMetadata, folder: str) -> Report:

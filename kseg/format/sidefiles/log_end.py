@@ -36,8 +36,9 @@ from kseg.format.storage.naming import (
     is_in_use,
     is_log,
     producer_snapshot_offset,
+    snapshot_id,
 )
-from kseg.format.storage.segment_files import find_segments
+from kseg.format.storage.segment_files import find_segments, path_in
 from kseg.format.storage.source import open_range, open_source, stored_size
 
 if TYPE_CHECKING:
@@ -86,6 +87,21 @@ def last_valid_batch(
         if found.offset >= 0:
             return found
     return _read_batches(path, size, least, below, before, beyond)
+
+
+def copy_order(folder: str) -> tuple[int, int]:
+    """Return what is larger for the newer one of two copies of a log: the leader epoch and the offset at its end.
+
+    In an election the epoch counts first (KIP-101, KIP-595). A snapshot of a metadata log can be all that a copy has. Raises
+    UnreadableError.
+    """
+    names = sorted(local_files.names_in(folder))
+    found = [identity[::-1] for identity in map(snapshot_id, names) if identity]
+    for path in (path_in(folder, name) for name in reversed(names) if is_log(name)):
+        end = last_valid_batch(path, stored_size(path) or 0)
+        if end.position:
+            return max(*found, (end.epoch, end.offset), (-1, 0))
+    return max(found, default=(-1, 0))
 
 
 def _read_batches(path: str, size: int, mark: LogEnd, below: int, before: int, beyond: int) -> LogEnd:
