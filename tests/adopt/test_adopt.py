@@ -35,14 +35,15 @@ plan = partial(rows_of, "adopt", code=None)
 
 
 def replica(
-    home: Path, name: str, records: int, epoch: int = 0, topic_id: str | None = ID, tag: str = "", producer_id: int = -1
-) -> Path:
+    home: Path, name: str, records: int, epoch: int = 0, topic_id: str | None = ID, tag: str = "", producer_id: int = -1,
+    at: int = 1_700_000_000_000,
+) -> Path:  # fmt: skip
     """Write a partition folder whose batches are of this leader epoch, one record each."""
     folder = home / name
     folder.mkdir(parents=True)
     batches = [
         build_batch(
-            [PlainRecord(n, b"key", f"{tag}{n}".encode(), 1_700_000_000_000)],
+            [PlainRecord(n, b"key", f"{tag}{n}".encode(), at)],
             partition_leader_epoch=epoch,
             producer_id=producer_id,
             producer_epoch=0 if producer_id >= 0 else -1,
@@ -110,6 +111,34 @@ def test_two_topics_of_one_name(disks: list[Path]) -> None:
     assert left_out["folder"] == str(old)
 
 
+@pytest.mark.parametrize("late", [1_800_000_000_000_000, None], ids=["wrong clock", "right clock"])
+def test_a_copy_of_an_old_folder_is_not_a_newer_topic(late: int | None, disks: list[Path]) -> None:
+    """A copy of a folder is as old as the copy: the last record says which topic was in use last."""
+    replica(disks[0], "orders-0", 9, at=1_700_000_001_000)
+    old = replica(disks[1], "orders-0", 12, topic_id=OTHER_ID)
+    if late:  # one client's clock
+        replica(disks[1], "orders-1", 2, topic_id=OTHER_ID, at=late)
+    os.utime(disks[0] / "orders-0", (1, 1))
+    rows = plan(*nodes(disks[:2]))
+    assert {(row["topic"], row["topic_id"]) for row in of_kind(rows, "topic")} == {("orders", ID)}
+    why = f"another topic of this name has the id {ID}, and its last record is newer, of 2023-11-14T22:13:21.000Z"
+    assert (row := of_kind(rows, "left_out")[0])["folder"] == str(old)
+    assert row["why"] == why
+
+
+def test_a_topic_without_timestamps_is_that_of_more_nodes(disks: list[Path]) -> None:
+    """Records without a time, or none at all: one broker was away while the topic was made again."""
+    for disk, topic_id in zip(disks, (ID, OTHER_ID, ID), strict=True):
+        replica(disk, "orders-0", 0, topic_id=topic_id)
+        os.utime(disk / "orders-0", (1, 1) if topic_id == ID else None)
+    (left_out,) = of_kind(plan(*nodes(disks)), "left_out")
+    assert left_out == {
+        "kind": "left_out",
+        "folder": str(disks[1] / "orders-0"),
+        "why": f"another topic of this name has the id {ID}, and is on more nodes",
+    }
+
+
 def test_disks_of_different_clusters_are_named(tmp_path: Path, disks: list[Path]) -> None:
     """Two clusters become one: that is never done without a word, and is no success."""
     for disk, cluster in zip(disks, "AAB", strict=True):
@@ -152,6 +181,39 @@ def test_deleted_and_stray_folders_wait_to_be_asked_for(disks: list[Path]) -> No
     rows = plan(*nodes(disks[:1]), "--deleted")
     assert [row["topic"] for row in of_kind(rows, "topic")] == ["clicks", "orders", "orders.BBBBBBBB"]
     assert [row["log_end"] for row in of_kind(rows, "partition") if row["leader"]] == [8, 5, 7]
+
+
+@pytest.mark.parametrize("state", ["delete", "stray"])
+@pytest.mark.parametrize("named", [True, False], ids=["id", "no id"])
+def test_a_deleted_folder_without_an_id_is_no_replica_of_the_topic_in_use(
+    named: bool, state: str, tmp_path: Path, disks: list[Path]
+) -> None:
+    """It would lead: its records would take the place of those of the topic that has the name now."""
+    for disk in disks[:2]:
+        replica(disk, "orders-0", 5, topic_id=ID if named else None)
+    gone = replica(disks[2], f"orders-0.{'a' * 32}-{state}", 9, topic_id=None)
+    metadata: list[Change] = [FEATURE, ("Topic", 0, {"name": "orders", "topicId": ID})]
+    write_log(folder_for(disks[0]) / f"{0:020}.log", metadata)
+    done = adopt(*nodes(disks), "--deleted", "-o", tmp_path / "new")
+    assert done.exit_code == 0
+    rows = plan(*nodes(disks), "--deleted")
+    live, deleted = of_kind(rows, "partition")
+    assert (live["topic"], live["topic_id"], live["replicas"], live["log_end"]) == ("orders", ID, [1, 2], 5)
+    assert (deleted["folders"], deleted["log_end"]) == ([str(gone)], 9)
+    assert deleted["topic"] == f"orders.{deleted['topic_id'][:8]}"
+    assert "a new topic id for orders." in " ".join(done.stderr.split())
+
+
+def test_a_deleted_folder_without_an_id_is_not_the_topic_of_the_metadata(disks: list[Path]) -> None:
+    """The metadata has a topic of the name that was made after the deletion, and no disk a folder of that one."""
+    replica(disks[0], f"orders-0.{'a' * 32}-delete", 9, topic_id=None)
+    replica(disks[0], f"orders-0.{'b' * 32}-delete", 7, topic_id=OTHER_ID)
+    write_log(folder_for(disks[0]) / f"{0:020}.log", [FEATURE, ("Topic", 0, {"name": "orders", "topicId": ID})])
+    rows = plan(*nodes(disks[:1]), "--deleted")
+    found = {row["log_end"]: row["topic_id"] for row in of_kind(rows, "partition")}
+    assert found.keys() == {7, 9}
+    assert found[7] == OTHER_ID
+    assert found[9] not in (ID, OTHER_ID)
 
 
 def test_the_name_of_a_deleted_topic_is_legal(disks: list[Path]) -> None:

@@ -12,8 +12,9 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kseg.commands.adopt.disks import DELETED_STATES, AdoptedReplica, Disk, random_id
+from kseg.commands.adopt.disks import AdoptedReplica, Disk
 from kseg.commands.adopt.old_metadata import OldMetadata
+from kseg.commands.adopt.topic_choice import topics_of
 from kseg.commands.adopt.topic_settings import (
     MOST_PARTITIONS,
     TIERED,
@@ -24,11 +25,8 @@ from kseg.commands.adopt.topic_settings import (
 )
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
 from kseg.format.sidefiles.checkpoints import LeaderEpoch, checkpoint_offsets
-from kseg.format.storage.naming import CLEANER_OFFSETS, LONGEST_TOPIC
+from kseg.format.storage.naming import CLEANER_OFFSETS
 from kseg.text import span
-
-#: Characters of a topic id that make the name of a second topic with the same name.
-_SHORT_ID = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ def plan_of(disks: Sequence[Disk], replicas: Iterable[AdoptedReplica], old: OldM
     replicas = [*replicas]
     in_tier = tiered_topics(replicas, made.blocked) if any(one.topic_id not in old.names for one in replicas) else set()
     cleaned = {place for disk in disks for place in checkpoint_offsets(os.path.join(disk.path, CLEANER_OFFSETS))}
-    for name, topic_id, members in _topics(replicas, old, made):
+    for name, topic_id, members in topics_of(replicas, old.names, made.left_out, made.new_ids):
         original = members[0].partition.topic
         compacted = {one for topic, one in cleaned if topic == original}
         tiered = topic_id in in_tier or any(map(starts_in_tier, members))
@@ -108,42 +106,6 @@ def plan_of(disks: Sequence[Disk], replicas: Iterable[AdoptedReplica], old: OldM
     made.left_out += [(name, "the old metadata has this topic, and no disk a folder of it") for name in gone]
     made.topics.sort(key=lambda topic: topic.name)
     return made
-
-
-def _topics(
-    replicas: Iterable[AdoptedReplica], old: OldMetadata, made: AdoptionPlan
-) -> Iterator[tuple[str, str, list[AdoptedReplica]]]:
-    """Yield the name, the id and the replicas of each topic. A folder without an id gets that of the others."""
-    by_name: defaultdict[str, defaultdict[str | None, list[AdoptedReplica]]] = defaultdict(lambda: defaultdict(list))
-    for replica in replicas:
-        by_name[replica.partition.topic][replica.topic_id].append(replica)
-    for name, by_id in by_name.items():
-        unnamed = by_id.pop(None, [])
-        ranked = sorted(by_id, key=lambda topic_id: _rank(by_id[topic_id or ""], topic_id or "", old), reverse=True)
-        main = next((one for one in ranked if any(_is_live(each) for each in by_id[one])), None)
-        main = main or (ranked[0] if ranked else next((id_ for id_, known in old.names.items() if known == name), None))
-        if main is None:
-            main = random_id()
-            made.new_ids.append(name)
-        by_id[main] += unnamed
-        for topic_id in [main, *(one for one in ranked if one not in (main, None))]:
-            members = by_id[topic_id]
-            if topic_id == main:
-                yield name, str(topic_id), members
-            elif any(_is_live(each) for each in members):
-                why = f"another topic of this name has the id {main}, and is newer"
-                made.left_out += [(each.path, why) for each in members]
-            else:
-                yield f"{name[: LONGEST_TOPIC - 1 - _SHORT_ID]}.{str(topic_id)[:_SHORT_ID]}", str(topic_id), members
-
-
-def _is_live(replica: AdoptedReplica) -> bool:
-    return replica.partition.state not in DELETED_STATES
-
-
-def _rank(members: Sequence[AdoptedReplica], topic_id: str, old: OldMetadata) -> tuple[bool, bool, float]:
-    """Return what orders topics of one name: in use, known to the metadata, written last."""
-    return any(map(_is_live, members)), topic_id in old.names, max(os.path.getmtime(each.path) for each in members)
 
 
 def _partitions(

@@ -85,6 +85,11 @@ class AdoptedReplica:
         """The leader epoch of its last batch, or of its checkpoint if that is higher; -1 for none."""
         return max(self._tail[0], *(epoch for epoch, _ in self.plan.epochs), -1)
 
+    @property
+    def last_timestamp(self) -> int:
+        """The highest timestamp at the end of its log, -1 for none."""
+        return self._tail[2]
+
     @cached_property
     def last_producer_id(self) -> int:
         """The highest producer id in its newest producer snapshot and at the end of its log, -1 for none."""
@@ -142,14 +147,16 @@ class AdoptedReplica:
         return next((f"{step.file}: {step.why}" for step in steps), None)
 
     @cached_property
-    def _tail(self) -> tuple[int, int]:
-        """The highest leader epoch and producer id of the batches after the last entry of the newest segment's index."""
-        newest = max(self._files(".log"), default=None)
-        epoch = producer_id = -1
-        if newest is None or not is_log(newest):
-            return epoch, producer_id
-        path = os.path.join(self.path, newest)
-        size = dict(self.plan.files).get(newest, 0)
+    def _tail(self) -> tuple[int, int, int]:
+        """The highest leader epoch, producer id and timestamp of the last batches.
+
+        They are those after the last entry of the index of the newest segment that has bytes.
+        """
+        newest = max((name for name in self._files(".log") if is_log(name) and self._size(name)), default=None)
+        epoch = producer_id = timestamp = -1
+        if newest is None:
+            return epoch, producer_id, timestamp
+        path, size = os.path.join(self.path, newest), self._size(newest)
         entry = index_reader.last_entry(path, size, below=INT64_MAX, before=INT64_MAX)
         with (
             suppress(NotASegmentError),
@@ -158,10 +165,14 @@ class AdoptedReplica:
             for window in reader.windows():
                 rows = window.batches
                 for row in range(rows.count):
+                    timestamp = max(timestamp, rows.max_timestamp[row])
                     if rows.magic[row] >= 2:
                         epoch = max(epoch, rows.partition_leader_epoch[row])
                         producer_id = max(producer_id, rows.producer_id[row])
-        return epoch, producer_id
+        return epoch, producer_id, timestamp
+
+    def _size(self, name: str) -> int:
+        return dict(self.plan.files).get(name, 0)
 
     @property
     def logs(self) -> list[str]:
