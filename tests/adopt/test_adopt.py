@@ -79,7 +79,7 @@ def test_the_latest_epoch_leads_and_then_the_longest_log(disks: list[Path]) -> N
     assert done.exit_code == 1
     assert "node 3 truncates offsets 0..29: they are of leader epoch 3, and node 2 has epoch 4" in done.stdout
     (partition,) = of_kind(plan(*nodes(disks)), "partition")
-    assert (partition["leader"], partition["leader_epoch"], partition["log_end"]) == (2, 5, 25)
+    assert (partition["leader"], partition["leader_epoch"], partition["log_end"]) == (2, 105, 25)
     assert partition["replicas"] == [1, 2, 3]
     # A shorter log can have records of its own, too: those after the end of its epoch at the leader.
     (disks[1] / "orders-0" / "leader-epoch-checkpoint").write_text("0\n2\n3 0\n4 12\n")
@@ -250,6 +250,31 @@ def test_old_metadata_names_configurations_and_missing_partitions(tmp_path: Path
 
 def config(value: str) -> Change:
     return "Config", 0, {"resourceType": 2, "resourceName": "orders", "name": "retention.ms", "value": value}
+
+
+def test_the_leader_epoch_is_after_all_that_clients_know(disks: list[Path]) -> None:
+    """A client that lives through the outage ignores a leader of an older epoch, also of one that has no records."""
+    for disk in disks[:2]:
+        replica(disk, "orders-0", 5, epoch=3)
+    (disks[1] / "orders-0" / "leader-epoch-checkpoint").write_text("0\n2\n3 0\n500 5\n")
+    (partition,) = of_kind(plan(*nodes(disks[:2])), "partition")
+    assert (partition["leader_epoch"] > 500, partition["lost"]) == (True, [])
+    data = {"topicId": ID, "replicas": [1, 2], "leader": 1, "leaderEpoch": 900}
+    changes: list[Change] = [FEATURE, ("Topic", 0, {"name": "orders", "topicId": ID})]
+    changes += [("Partition", 1, {**data, "partitionId": number}) for number in (0, 1)]
+    write_log(folder_for(disks[0]) / f"{0:020}.log", changes)
+    (first, empty) = of_kind(plan(*nodes(disks[:2])), "partition")
+    assert (first["leader_epoch"] > 900, empty["leader_epoch"] > 900, empty["leader"]) == (True, True, None)
+
+
+@pytest.mark.parametrize("epochs", ["0\n1\n2147483647 0\n", "0\n1\n2147483600 5\n"], ids=["last", "nearly"])
+def test_there_is_no_leader_epoch_after_the_last_one(epochs: str, tmp_path: Path, disks: list[Path]) -> None:
+    """No CRC covers the leader epoch of a batch."""
+    replica(disks[0], "orders-0", 5)
+    (disks[0] / "orders-0" / "leader-epoch-checkpoint").write_text(epochs)
+    assert adopt(*nodes(disks[:1]), "-o", tmp_path / "new").exit_code == 0
+    (record,) = [one["data"] for one in snapshot_records(tmp_path / "new") if one["name"] == "Partition"]
+    assert record["leaderEpoch"] == 2147483647
 
 
 @pytest.mark.parametrize("newest", [0, 1])
@@ -519,6 +544,27 @@ def test_what_the_leader_does_not_have_is_lost(
     assert f"kseg repair {first} {second} DST first" in told
     (disks[0] / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 20\n")
     assert adopt(*nodes(disks[:2])).exit_code == (0 if lost == "20..39" else 1)  # the cleaner keeps where a log begins
+
+
+def test_what_only_a_second_folder_of_a_node_has_is_lost(disks: list[Path]) -> None:
+    """It is left out, as no broker starts with both: its records are named, with the repair that keeps them."""
+    kept, spare = pieces(disks[0], (40, 61)), pieces(disks[1], (0, 20), (20, 40), (40, 60))
+    arguments = ("--node", f"1={disks[0]},{disks[1]}")
+    (partition,) = of_kind(plan(*arguments), "partition")
+    assert partition["lost"] == [
+        f"{spare} has offsets 0..39, and node 1 leads: the leader lacks them: kseg repair {kept} {spare} DST first"
+    ]
+    assert [row["folder"] for row in of_kind(plan(*arguments), "left_out")] == [str(spare)]
+    shutil.rmtree(kept)
+    replica(disks[0], "orders-0", 55, epoch=7)
+    (partition,) = of_kind(plan(*arguments), "partition")
+    assert partition["lost"] == [
+        f"{spare} is left out with offsets 0..59: they are of leader epoch 0, and node 1 has epoch 7"
+    ]
+    shutil.rmtree(kept)
+    pieces(disks[0], (0, 20), (20, 40), (40, 61))
+    (partition,) = of_kind(plan(*arguments), "partition")
+    assert partition["lost"] == []
 
 
 def with_unreadable_end(folder: Path) -> Path:

@@ -24,17 +24,23 @@ from kseg.commands.adopt.topic_settings import (
     tiered_topics,
 )
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
+from kseg.format.record.layout import INT32_MAX
 from kseg.format.sidefiles.checkpoints import LeaderEpoch, checkpoint_offsets
 from kseg.format.storage.naming import CLEANER_OFFSETS
 from kseg.text import span
+
+#: Leader epochs that are left out: the disk of the last leader can be lost. Clients ignore a leader of an epoch before the
+#: last one that they know.
+_SPARE_EPOCHS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptedPartition:
     """A partition: its replicas, the leader first, and ``order``, the nodes as the cluster lists them.
 
-    ``leader_epoch`` is the one after all epochs of its replicas. ``lost`` has a line for each replica with records that the
-    leader's history excludes or that a start would cut off. Without replicas no disk has a folder of it: it starts empty.
+    ``leader_epoch`` is after all epochs of its replicas and of the metadata. ``lost`` has a line for each replica with
+    records that the leader's history excludes, that a start would cut off, or that the leader does not have. Without
+    replicas no disk has a folder of it: it starts empty.
     """
 
     number: int
@@ -130,7 +136,7 @@ def _partitions(
     width = max((len({one.disk.node for one in each}) for each in by_number.values()), default=1)
     found = []
     for number in range(count):
-        replicas = _one_per_node(sorted(by_number[number], key=lambda one: one.order, reverse=True), made)
+        replicas, spares = _one_per_node(sorted(by_number[number], key=lambda one: one.order, reverse=True), made)
         usable = [one for one in replicas if one.refused is None]
         if replicas and not usable:
             why = f"no broker would load it: {replicas[0].refused}: kseg repair it first, or leave its folder out"
@@ -139,21 +145,23 @@ def _partitions(
             made.left_out += [(one.path, f"a broker refuses it: {one.refused}") for one in replicas if one.refused]
         homes = [one.disk.node for one in replicas]
         before = [node for node in known.get(number, ()) if node in nodes]
-        epoch = max((one.epoch for one in usable), default=-1) + 1
+        last_epoch = max([old.epochs.get((topic_id, number), -1), *(one.known_epoch for one in by_number[number])])
+        epoch = min(last_epoch + 1 + _SPARE_EPOCHS, INT32_MAX)
         order = _order(homes, before, number) or tuple(nodes[(number + n) % len(nodes)] for n in range(width))
-        lost = (*_losses(usable), *_missing(usable, cleaned=number in cleaned, tiered=tiered))
+        extra = [one for one in spares if one.refused is None]
+        lost = tuple(_losses(usable, extra, cleaned=number in cleaned, tiered=tiered))
         found.append(AdoptedPartition(number, tuple(usable or replicas), order, epoch, lost))
     return found
 
 
-def _one_per_node(ranked: Sequence[AdoptedReplica], made: AdoptionPlan) -> list[AdoptedReplica]:
-    """Return the best replica of each node: a broker with two folders of one partition does not start."""
+def _one_per_node(ranked: Sequence[AdoptedReplica], made: AdoptionPlan) -> tuple[list[AdoptedReplica], ...]:
+    """Return the best replica of each node, and the others: a broker with two folders of one partition does not start."""
     found: dict[int, AdoptedReplica] = {}
-    for replica in ranked:
-        best = found.setdefault(replica.disk.node, replica)
-        if best is not replica:
-            made.left_out.append((replica.path, f"{best.path} of the same node has as much of the partition, or more"))
-    return list(found.values())
+    spares = [one for one in ranked if found.setdefault(one.disk.node, one) is not one]
+    for one in spares:
+        why = f"{found[one.disk.node].path} of the same node has a later leader epoch or end, or as many offsets"
+        made.left_out.append((one.path, why))
+    return list(found.values()), spares
 
 
 def _order(homes: Sequence[int], before: Sequence[int], number: int) -> tuple[int, ...]:
@@ -166,8 +174,10 @@ def _order(homes: Sequence[int], before: Sequence[int], number: int) -> tuple[in
     return (*before, *others[turn:], *others[:turn])
 
 
-def _losses(replicas: Sequence[AdoptedReplica]) -> Iterator[str]:
-    """Yield what of the replicas, the leader first, is not in the new cluster."""
+def _losses(
+    replicas: Sequence[AdoptedReplica], spares: Sequence[AdoptedReplica], *, cleaned: bool, tiered: bool
+) -> Iterator[str]:
+    """Yield what of the replicas, the leader first, and of those that are left out is not in the new cluster."""
     if not replicas:
         return
     leader = replicas[0]
@@ -182,31 +192,36 @@ def _losses(replicas: Sequence[AdoptedReplica]) -> Iterator[str]:
             f"log cannot be read: kseg repair {leader.path} first"
         )
     for other in replicas[1:]:
-        kept = _kept_by(other, leader)
-        if kept < other.readable_end:
-            yield (
-                f"node {other.disk.node} truncates offsets {span(kept, other.readable_end - 1)}: they are of leader epoch "
-                f"{other.epoch}, and node {leader.disk.node} has epoch {leader.epoch}"
-            )
+        yield from _lost_of(other, leader, is_spare=False, cleaned=cleaned, tiered=tiered)
+    for other in spares:
+        yield from _lost_of(other, leader, is_spare=True, cleaned=cleaned, tiered=tiered)
 
 
-def _missing(replicas: Sequence[AdoptedReplica], *, cleaned: bool, tiered: bool) -> Iterator[str]:
-    """Yield the offsets that the leader does not have, and another replica has: no broker of the new cluster serves them.
+def _lost_of(
+    other: AdoptedReplica, leader: AdoptedReplica, *, is_spare: bool, cleaned: bool, tiered: bool
+) -> Iterator[str]:
+    """Yield the offsets of a replica that no broker of the new cluster serves: the leader has not them, or other records.
 
     Between the segments of a ``cleaned`` log they can be missing because later records have the same keys. Those before the
-    first segment of a ``tiered`` log are in tiered storage.
+    first segment of a ``tiered`` log are in tiered storage. ``is_spare``: the replica is left out.
     """
-    for other in replicas[1:]:
-        leader = replicas[0]
-        for first, end in leader.missing(other, _kept_by(other, leader)):
-            before = end <= leader.log_start
-            if tiered if before else cleaned:
-                continue
-            why = "it deletes them, as the log of the leader begins after them" if before else "the leader lacks them"
-            yield (
-                f"node {other.disk.node} has offsets {span(first, end - 1)}, and node {leader.disk.node} leads: {why}: "
-                f"kseg repair {leader.path} {other.path} DST first"
-            )
+    name = other.path if is_spare else f"node {other.disk.node}"
+    kept = _kept_by(other, leader)
+    if kept < other.readable_end:
+        yield (
+            f"{name} {'is left out with' if is_spare else 'truncates'} offsets {span(kept, other.readable_end - 1)}: they "
+            f"are of leader epoch {other.epoch}, and node {leader.disk.node} has epoch {leader.epoch}"
+        )
+    for first, end in leader.missing(other, kept):
+        before = end <= leader.log_start
+        if tiered if before else cleaned:
+            continue
+        deleted = before and not is_spare
+        why = "it deletes them, as the log of the leader begins after them" if deleted else "the leader lacks them"
+        yield (
+            f"{name} has offsets {span(first, end - 1)}, and node {leader.disk.node} leads: {why}: "
+            f"kseg repair {leader.path} {other.path} DST first"
+        )
 
 
 def _kept_by(follower: AdoptedReplica, leader: AdoptedReplica) -> int:

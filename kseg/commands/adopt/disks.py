@@ -21,6 +21,7 @@ from kseg.format.log_loader.recovery_plan import BrokerStart, plan_partition
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.segment.segment_reader import SegmentReader
 from kseg.format.sidefiles import index_reader
+from kseg.format.sidefiles.checkpoints import known_leader_epochs
 from kseg.format.sidefiles.log_end import last_valid_batch
 from kseg.format.sidefiles.metadata_files import MetaProperties, stored_topic_id
 from kseg.format.sidefiles.producer_snapshot import walk_snapshot
@@ -84,6 +85,11 @@ class AdoptedReplica:
     def epoch(self) -> int:
         """The leader epoch of its last batch, or of its checkpoint if that is higher; -1 for none."""
         return max(self._tail[0], *(epoch for epoch, _ in self.plan.epochs), -1)
+
+    @property
+    def known_epoch(self) -> int:
+        """The highest leader epoch that clients can know: a start drops one without records, but its leader had it."""
+        return max(self.epoch, *(entry.epoch for entry in known_leader_epochs(self.path)), -1)
 
     @property
     def last_timestamp(self) -> int:

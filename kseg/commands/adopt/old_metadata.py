@@ -53,6 +53,8 @@ class OldMetadata:
     names: dict[str, str] = field(default_factory=dict)
     #: The nodes of each partition's replicas, the preferred leader first, by topic id and then by partition.
     replicas: dict[str, dict[int, list[int]]] = field(default_factory=dict)
+    #: Leader epochs by topic id and partition.
+    epochs: dict[tuple[str, int], int] = field(default_factory=dict)
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
@@ -111,6 +113,7 @@ def _fill(found: OldMetadata, items: Sequence[Item]) -> None:
             found.names[key["topicId"]] = data["name"]
         elif item.entity == "partition" and "replicas" in data:
             found.replicas.setdefault(key["topicId"], {})[key["partitionId"]] = list(data["replicas"])
+            found.epochs[key["topicId"], key["partitionId"]] = data.get("leaderEpoch", -1)
         elif item.entity == "config" and key["resourceType"] == _OF_TOPIC:
             found.configs.setdefault(key["resourceName"], {})[key["name"]] = data["value"]
         elif item.entity == "config":
