@@ -198,7 +198,7 @@ def write_table(carving: Carving, target: str | None, out: TextIO, *, detail: in
         left = f"; {len(carving.torn):,} are torn or damaged" if carving.torn else ""
         if messages := sum(head.messages for _, head in carving.torn):
             left += f"; {count_of(messages, 'message')} of v1 can be of compressed sets, with unknown offsets"
-        print_text(out, f"torn batches: {joined:,} joined, each proved by its CRC{left}")
+        print_text(out, f"torn batches: {joined:,} joined, each with a valid CRC{left}")
     shown = carving.groups if detail > 0 else carving.groups[: MOST_ROWS * (detail == 0)]
     if shown:
         print_cells(out, COLUMNS, cell_rows(COLUMNS, shown))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import struct
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from kseg.commands.carve.carving import Carving, carve_images
 from kseg.commands.carve.image_scan import open_image
 from kseg.findings import do_nothing
 from kseg.format.record.crc import crc32c
-from kseg.format.writer.records_builder import PlainRecord, build_message
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
 from tests.support.fuzzing import cases
 from tests.support.transactional_logs import batch
 
@@ -201,3 +202,61 @@ def test_extents_that_complete_a_batch_of_another_file(tmp_path: Path) -> None:
             found = set(found_batches(data, carving))
             assert found <= {*log.batches, *other.batches}, (seed, cut)
             assert len(found) == 2 * len(log.batches) or not carving.is_whole, (seed, cut)
+
+
+def marked(tag: str, others: int) -> list[bytes]:
+    """Return batches of transactions after ``others``; the marker of the second one begins 40 bytes before a block's end."""
+    time = 1_700_000_000_000
+    found = [build_batch([PlainRecord(n, b"k", b"", time)]) for n in range(others)]
+    for number in range(6):
+        offset, size = len(found), 30 if number < 2 else 200
+
+        def data(size: int, offset: int = offset, number: int = number) -> bytes:
+            record = PlainRecord(offset, b"k", tag.encode() * size, time + number)
+            return build_batch([record], producer_id=9, producer_epoch=0, base_sequence=number)
+
+        while number == 1 and (len(data(size)) + sum(map(len, found)) + 40) % BLOCK:
+            size += 1
+        marker = PlainRecord(offset + 1, b"\0\0\0\1", b"\0\0\0\0\0\0", time + number)
+        found += [data(size), build_batch([marker], producer_id=9, producer_epoch=0, control=True)]
+    return found
+
+
+#: The parts of two files in each order. Where ``b2`` follows ``a1``, it completes the marker, with a gap of offsets.
+ORDERS = [order for order in permutations(("a1", "b1", "a2", "b2")) if "a1-b2" not in "-".join(order)]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+@pytest.mark.parametrize("gap", [0, BLOCK], ids=["dense", "sparse"])
+def test_a_marker_that_two_partitions_have_joins_halves_by_their_offsets(
+    order: tuple[str, ...], gap: int, tmp_path: Path
+) -> None:
+    """The marker of a transaction is the same in its partitions: its CRC is valid with either rest, and is no proof."""
+    files = {"a": marked("a", 0), "b": marked("b", 3)}
+    parts: dict[str, bytes] = {}
+    for name, batches in files.items():
+        data = b"".join(batches)
+        edge = sum(map(len, batches[: len(batches) - 9])) + 40
+        assert edge % BLOCK == 0
+        parts |= {f"{name}1": data[:edge], f"{name}2": data[edge:] + bytes(-len(data) % BLOCK)}
+    image = b"".join(parts[one] + bytes(gap) for one in order)
+    carving = carve(tmp_path / "image", image)
+    for group in carving.groups:
+        found = [image[piece.position : piece.end] for run, _ in group.parts for piece in run.pieces]
+        tags = {tag for tag in files if tag.encode() * 20 in b"".join(found)}
+        assert len(tags) == 1, (order, [link.why for link in group.links])
+        assert group.missing == 0
+        assert all(link.strength != "proof" for link in group.links)
+
+
+def test_a_torn_marker_is_no_proof(tmp_path: Path) -> None:
+    """Two partitions with equal offsets can have each other's half: a link says so, and one by a sequence is a proof."""
+    for number, strength in ((1, "strong"), (2, "proof")):
+        batches = marked("a", 0)
+        data = b"".join(batches)
+        edge = sum(map(len, batches[:3])) + 40 + BLOCK * (number - 1)
+        image = data[:edge] + bytes(BLOCK) + data[edge:] + bytes(-len(data) % BLOCK)
+        links = [link for group in carve(tmp_path / "image", image).groups for link in group.links]
+        (link,) = [link for link in links if link.kind == "torn batch"]
+        assert link.strength == strength
+        assert ("a batch of another partition can be equal" in link.why) is (strength == "strong")

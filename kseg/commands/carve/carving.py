@@ -209,7 +209,8 @@ def _torn_link(run: CarvedRun, batch: CarvedRun) -> Link:
     why = f"offsets {batch.first:,} to {batch.lasts[0]:,}: the CRC is valid for "
     start, end = (f"{piece.size:,} bytes at {piece.position:,}" for piece in (front, rest))
     why += f"{end}, and {start} fit its offset" if front.size < LOG_OVERHEAD else f"{start} and {end}"
-    return Link(TORN, run, run, why, (front, rest))
+    why += ", and a batch of another partition can be equal" * bool(batch.unsequenced)
+    return Link(TORN, run, run, why, (front, rest), unsequenced=bool(batch.unsequenced))
 
 
 def _damaged_links(runs: Sequence[CarvedRun], heads: Iterable[Head], block: int) -> Iterable[Link]:

@@ -1,10 +1,10 @@
 """Which runs are of the same partition: a batch names neither its topic nor its partition.
 
 Equal offsets prove nothing: each partition of a topic has the same ones. Evidence is, the strongest first: a batch that was
-torn between two runs, which its CRC proves; a damaged batch that fills the gap between two runs exactly; an offset index
-whose entries are the batch ends of both runs; and sequences of an idempotent producer that continue, which count per
-partition (KIP-98). A sequence that equals the offset says no more than the offset: then the second run must begin a file
-where the first one ends.
+torn between two runs, which its CRC proves if no other partition can have it; a damaged batch that fills the gap between
+two runs exactly; an offset index whose entries are the batch ends of both runs; and sequences of an idempotent producer
+that continue, which count per partition (KIP-98). A sequence that equals the offset says no more than the offset: then the
+second run must begin a file where the first one ends.
 
 Runs that touch where a block ends: one file continues there, or another one begins.
 
@@ -44,6 +44,7 @@ class Link:
     """Two runs are of the same partition. ``why`` is a sentence with the evidence.
 
     ``pieces`` are the places of a link within a run, such as those of a torn batch: ``before`` and ``after`` are that run.
+    ``unsequenced``: the torn batch has no producer's sequence, or is a control batch. Others can be equal to it.
     """
 
     kind: str
@@ -51,6 +52,7 @@ class Link:
     after: CarvedRun
     why: str
     pieces: tuple[Piece, Piece] | None = None
+    unsequenced: bool = False
 
     @property
     def is_guess(self) -> bool:
@@ -61,10 +63,11 @@ class Link:
     def strength(self) -> str:
         """What the evidence is worth.
 
-        Only a torn batch is a proof, by its CRC. The others hold but for two partitions that got the same numbers of records
-        from the same producer, if each lost what the other kept.
+        Only a torn batch with a producer's sequence is a proof, by its CRC. A marker is the same in each partition of its
+        transaction. The others hold but for two partitions that got the same numbers of records from the same producer, if
+        each lost what the other kept, or both are torn in the same bytes.
         """
-        return PROOF if self.kind == TORN else GUESS if self.kind in GUESSES else STRONG
+        return PROOF if self.kind == TORN and not self.unsequenced else GUESS if self.kind in GUESSES else STRONG
 
 
 def find_copies(runs: Sequence[CarvedRun]) -> tuple[dict[CarvedRun, CarvedRun], list[Link]]:

@@ -117,7 +117,8 @@ class TornBatches:
                 self._by_rest.setdefault(run.position % self._block, []).append(number)
         for numbers in self._by_rest.values():
             numbers.sort(key=lambda number: self._runs[number].first)
-        self.left = [head for head in self.left if not self._join(head)]
+        for is_next in (True, False):  # a batch can fit several rests: the one that its offset leads to
+            self.left = [head for head in self.left if not self._join(head, is_next=is_next)]
         if self._rests:
             starts = open_starts(self._image, self._runs, set(self._begins), self._block)
             self._rests = [rest for rest in self._rests if not self._join_rest(rest, starts)]
@@ -152,8 +153,11 @@ class TornBatches:
         at = bisect_left(heads, position, key=lambda head: head.position)
         return at == len(heads) or heads[at].position != position
 
-    def _join(self, head: Head) -> bool:
-        """Join a header with the rest of its batch; return whether a CRC proves it."""
+    def _join(self, head: Head, *, is_next: bool) -> bool:
+        """Join a header with the rest of its batch before a run with the next offset, or else with a later one.
+
+        Return whether it was joined.
+        """
         if not head.size or head.size > MOST_TORN:
             return False
         # The next block can be another file's.
@@ -164,7 +168,9 @@ class TornBatches:
         start = bisect_right(numbers, last, key=lambda number: self._runs[number].first)
         for number in numbers[start : start + _MOST_RUNS]:
             run = self._runs[number]
-            if run not in self._continued and (joined := self._joined(head, number, is_next=run.first == last + 1)):
+            if (run.first == last + 1) is not is_next or run in self._continued:
+                continue
+            if joined := self._joined(head, number, is_next=is_next):
                 self.joined.append(joined)
                 self._continued.add(run)
                 return True
@@ -214,10 +220,16 @@ class TornBatches:
         ``is_next``: the run has the next offset. The others are tried up to a limit.
         """
         run, size = self._runs[number], head.size
-        # Neither part may be in a run: they have valid batches already.
+        # Neither part may be in a run: they have valid batches already. But the last batch of a run that does not lead to
+        # the next one can be of another file with an equal batch, such as the marker of the same transaction.
         after = bisect_right(self._begins, head.position)
         stop = self._begins[after] if after < len(self._begins) else self._image.size
-        floor = self._runs[number - 1].pieces[0].end if number else 0
+        floor = 0
+        if number:
+            before = self._runs[number - 1]
+            floor = before.pieces[0].end
+            if is_next and floor == run.position and before.last >= run.first and not before.joined:
+                floor = before.position + before.starts[-1]
         least = max(1, size - (run.position - floor))
         most = min(size - 1, stop - head.position)
         cuts = range(least + -(head.position + least) % self._block, most + 1, self._block)
@@ -248,12 +260,14 @@ class TornBatches:
     def _run_of(self, header: bytes, after: CarvedRun, front: Piece, size: int) -> CarvedRun | None:
         """Return a batch of two pieces as a run, None if its offsets do not lead to the run after it.
 
-        Where its first bytes lack the size, only the next offset proves its own: no CRC covers it.
+        Where its first bytes lack the size, only the next offset proves its own: no CRC covers it. A control batch is the
+        same in each partition of its transaction, so only the next offset shows which one it is of.
         """
         columns = BatchColumns(1)
         framing.read_header(header, 0, size - layout.LOG_OVERHEAD, header[layout.MAGIC_AT], columns, 0)
         following = columns.last_offset[0] + 1
-        if after.first != following if front.size < layout.LOG_OVERHEAD else after.first < following:
+        is_certain = front.size >= layout.LOG_OVERHEAD and not columns.attributes[0] & layout.CONTROL
+        if after.first < following if is_certain else after.first != following:
             return None
         rest = size - front.size
         run = CarvedRun([front, Piece(after.image, after.position - rest, rest)], columns.base_offset[0], joined=1)
