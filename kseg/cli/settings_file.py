@@ -45,7 +45,7 @@ _Check = Callable[[Mapping[str, Any], set[str]], object]
 
 
 def read(context: click.Context, check: _Check) -> tuple[str, dict[str, Any]]:
-    """Return the settings file, and its options that are used beside those of the command line, by field.
+    """Return the settings file, and its options that are used together with those of the command line, by field.
 
     Raises UsageError.
     """

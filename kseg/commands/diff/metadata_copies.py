@@ -53,7 +53,7 @@ class MetadataCopy:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """What is larger for the newer copy: in an election of Raft the epoch counts first."""
+        """The order of copies: in an election of Raft the epoch counts first."""
         return self.leader_epoch, self.log_end
 
 

@@ -173,7 +173,7 @@ class LostSchemas(SchemaSource):
         raise RegistryError(self.reason)
 
     def by_subject(self, subject: str, version: int | None = None) -> None:
-        """Raise RegistryError for a version, which a schema refers to. Most topics have no subject, without any damage."""
+        """Raise RegistryError for a version, which a schema refers to. Most topics lack a subject, without any damage."""
         if version is not None:
             raise RegistryError(self.reason)
 

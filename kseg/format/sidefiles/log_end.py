@@ -90,7 +90,7 @@ def last_valid_batch(
 
 
 def copy_order(folder: str) -> tuple[int, int]:
-    """Return what is larger for the newer one of two copies of a log: the leader epoch and the offset at its end.
+    """Return the leader epoch and the offset at the end of a copy of a log: both together are larger for the newer copy.
 
     In an election the epoch counts first (KIP-101, KIP-595). A snapshot of a metadata log can be all that a copy has. Raises
     UnreadableError.
