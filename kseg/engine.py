@@ -84,8 +84,8 @@ def _run(module: ModuleType) -> None:
             return
         waiting.running = True
         try:
-            # The loader of this module; the parent of its class does what an ordinary import does.
-            super(type(spec.loader), spec.loader).exec_module(module)  # type: ignore[arg-type]
+            # The loader of this module; the class of its parent, which both have, does what an ordinary import does.
+            SourceFileLoader.exec_module(spec.loader, module)  # type: ignore[arg-type]
             module.__class__ = ModuleType
             spec.loader_state = None
         finally:
@@ -100,14 +100,6 @@ class _SourceLoader(SourceFileLoader):
 
 class _BytecodeLoader(SourcelessFileLoader):
     """Loads modules of a program without sources."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        if not _is_deferred(module):
-            super().exec_module(module)
-
-
-class _ExtensionLoader(ExtensionFileLoader):
-    """Loads compiled modules: the library of C is loaded by the import, its code runs at the first use."""
 
     def exec_module(self, module: ModuleType) -> None:
         if not _is_deferred(module):
@@ -132,7 +124,7 @@ class Finder(FileFinder):
 
     def __init__(self, folder: str, *, extensions: bool) -> None:
         self._extensions = extensions
-        compiled = [(_ExtensionLoader, EXTENSION_SUFFIXES)] if extensions else []
+        compiled = [(ExtensionFileLoader, EXTENSION_SUFFIXES)] if extensions else []
         sources = [(_SourceLoader, SOURCE_SUFFIXES), (_BytecodeLoader, BYTECODE_SUFFIXES)]
         super().__init__(folder, *compiled, *sources)
 

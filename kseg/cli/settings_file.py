@@ -81,7 +81,7 @@ def _beside_command_line(context: click.Context, file: str, read: Mapping[str, A
             check({**context.params, **kept, field: value}, {*by_user, *kept, field})
         except UsageError:
             with naming_file(file, read):
-                check({**context.params, **without, **kept, field: value}, {*kept, field})
+                check({**context.params, **without, **read}, {*read})
         else:
             kept[field] = value
     return kept

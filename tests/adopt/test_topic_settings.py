@@ -48,6 +48,7 @@ def topics(*arguments: object) -> dict[str, Any]:
 
 
 KEEP = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+TIERED_KEEP = {**KEEP, "remote.storage.enable": "true"}
 
 
 def test_no_configuration_that_deletes_is_guessed(tmp_path: Path) -> None:
@@ -90,11 +91,14 @@ def test_a_tiered_topic_stays_one(proof: str, tmp_path: Path) -> None:
     shutil.rmtree(folder_for(logs))
     if proof == "log start":
         shutil.rmtree(logs / "__remote_log_metadata-0")
+        # A log can begin before its first segment without any tier: the broker died right after it deleted one.
+        assert topics(logs)["tiered"]["configs"] == KEEP
+        (logs / "remote-log-index-cache").mkdir()
     else:
         (logs / "log-start-offset-checkpoint").unlink()
     folder(logs, "orders-0", topic_id=uuid(2))
     found = topics(logs)
-    assert found["tiered"]["configs"] == {**KEEP, "remote.storage.enable": "true"}
+    assert found["tiered"]["configs"] == TIERED_KEEP
     assert found["orders"]["configs"] == KEEP
     assert "keep remote.log.*, rsm.* and rlmm.*: segments of 1 topic (tiered)" in adopt(logs, "-o", tmp_path / "new")
 
@@ -113,6 +117,23 @@ def test_unread_metadata_of_tiered_storage_blocks(tmp_path: Path, monkeypatch: p
     (blocked,) = (row for row in plan(str(logs)) if row["kind"] == "blocked")
     why = "x.log: Input/output error: run again, or leave its folder out"
     assert (blocked["folder"], blocked["why"]) == (str(unread), why)
+
+
+def test_damaged_metadata_of_tiered_storage_is_named(tmp_path: Path) -> None:
+    """What it lost can be that a topic is tiered; what is left of it counts."""
+    logs = tmp_path / "logs"
+    shutil.copytree(TIERED_LOGS, logs)
+    shutil.rmtree(folder_for(logs))
+    (logs / "log-start-offset-checkpoint").unlink()
+    segment = next((logs / "__remote_log_metadata-0").glob("*.log"))
+    data = bytearray(segment.read_bytes())
+    data[-1] ^= 1
+    segment.write_bytes(data)
+    rows = plan(str(logs))
+    assert [row["configs"] for row in rows if row.get("topic") == "tiered" and row["kind"] == "topic"] == [TIERED_KEEP]
+    (damaged,) = (row for row in rows if row["kind"] == "left_out")
+    assert damaged["folder"] == str(logs / "__remote_log_metadata-0")
+    assert damaged["why"].startswith(f"{segment.name}: crc-mismatch at byte ")
 
 
 def test_the_cache_of_tiered_storage_is_no_data(tmp_path: Path) -> None:

@@ -116,6 +116,8 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path: Path) -> 
         ("verbose = true", "-q"),
         ("quiet = true", "-v"),
         ('columns = "rule"', "--format=jsonl"),
+        ("compacted = true", "--shallow"),
+        ('spark = "local[1]"\nspark-conf = ["spark.x=1"]', "--limit=5"),
     ):
         (tmp_path / "kseg.toml").write_text(setting)
         alone = kseg("validate", option, DAMAGED).stdout

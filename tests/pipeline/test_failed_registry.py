@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from kseg import open_segment
 from kseg.extras.serialization import schema_sources as client
-from kseg.format.writer.records_builder import build_batch
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.pipelines import config, statuses, table_rows
 from tests.support.pipelines import run_in_process as run
 from tests.support.records import plain
@@ -81,21 +81,43 @@ def test_a_replay_with_a_failed_request_changes_nothing(registry: Registry, path
     assert (offsets(path), offsets(path, "__rejects")) == (list(range(7)), [])
 
 
-def test_a_damaged_topic_of_schemas_rejects_no_record(tmp_path: Path) -> None:
-    """A schema that no source has may be in the damaged bytes: the topic is loaded when another source has it."""
-    shutil.copytree(FIXTURE / "orders-0", tmp_path / "source" / "orders-0")
+def damaged_schemas(folder: Path, number: int) -> int:
+    """Write the topic of the schemas in batches of one record; return the byte of the one with this id, which is damaged."""
     with open_segment(FIXTURE / "_schemas-0" / f"{0:020}.log") as segment:
         records = [plain(record) for record in segment.records()]
     registered = [build_batch([record]) for record in records]
-    (lost,) = (n for n, record in enumerate(records) if json.loads(record.value or b"{}").get("id") == 2)
-    topic = tmp_path / "_schemas-0"
-    topic.mkdir()
+    (lost,) = (n for n, record in enumerate(records) if json.loads(record.value or b"{}").get("id") == number)
+    folder.mkdir()
     damaged = [data[:-1] + bytes([data[-1] ^ 1]) if n == lost else data for n, data in enumerate(registered)]
-    (topic / f"{0:020}.log").write_bytes(b"".join(damaged))
+    (folder / f"{0:020}.log").write_bytes(b"".join(damaged))
+    return sum(map(len, registered[:lost]))
+
+
+def test_a_damaged_topic_of_schemas_holds_only_what_needs_the_lost_schema(tmp_path: Path) -> None:
+    """All schemas of the records are there: their references, too. Keys with a zero and a number are no ids of schemas."""
+    records = [PlainRecord(n, bytes([0, n, 7, 8, 9, 10]), value_of_orders(n), 1) for n in range(3)]
+    (tmp_path / "source" / "orders-0").mkdir(parents=True)
+    (tmp_path / "source" / "orders-0" / f"{0:020}.log").write_bytes(build_batch(records))
+    damaged_schemas(tmp_path / "_schemas-0", 5)
+    path = config(tmp_path, more='schemas = ["_schemas-0"]')
+    assert statuses(path, "run") == (0, ["loaded"])
+    assert (offsets(path), offsets(path, "__rejects")) == ([0, 1, 2], [])
+
+
+def value_of_orders(n: int) -> bytes:
+    """Return a value of the fixture that has a schema with a reference."""
+    with open_segment(FIXTURE / "orders-0" / f"{0:020}.log") as segment:
+        return [record.value or b"" for record in segment.records()][n]
+
+
+def test_a_damaged_topic_of_schemas_rejects_no_record(tmp_path: Path) -> None:
+    """A schema that no source has may be in the damaged bytes: the topic is loaded when another source has it."""
+    shutil.copytree(FIXTURE / "orders-0", tmp_path / "source" / "orders-0")
+    lost = damaged_schemas(tmp_path / "_schemas-0", 2)
     path = config(tmp_path, more='schemas = ["_schemas-0"]')
     failed = run(path)
     assert (failed.returncode, failed.stderr.count("\n")) == (2, 1), failed.stdout
-    assert f"crc-mismatch at byte {sum(map(len, registered[:lost]))}, where a schema may be lost\n" in failed.stderr
+    assert f"crc-mismatch at byte {lost}, where a schema may be lost\n" in failed.stderr
     assert (offsets(path), offsets(path, "__rejects")) == ([], [])
     with serialized_registry().serve() as url:
         config(tmp_path, more=f'schemas = ["_schemas-0"]\nregistry = "{url}"')

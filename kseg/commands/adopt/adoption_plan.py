@@ -22,6 +22,7 @@ from kseg.commands.adopt.topic_settings import (
     partitions_of,
     starts_in_tier,
     tiered_topics,
+    uses_tier,
 )
 from kseg.format.log_loader.loaded_files import LeaderEpochCache, truncation_offset
 from kseg.format.record.layout import INT32_MAX
@@ -92,12 +93,15 @@ def plan_of(disks: Sequence[Disk], replicas: Iterable[AdoptedReplica], old: OldM
     """Return the plan of a cluster with these replicas."""
     made = AdoptionPlan(disks)
     replicas = [*replicas]
-    in_tier = tiered_topics(replicas, made.blocked) if any(one.topic_id not in old.names for one in replicas) else set()
+    has_tier = uses_tier(disks, replicas)
+    in_tier: set[str] = set()
+    if any(one.topic_id not in old.names for one in replicas):
+        in_tier = tiered_topics(replicas, made.blocked, made.left_out)
     cleaned = {place for disk in disks for place in checkpoint_offsets(os.path.join(disk.path, CLEANER_OFFSETS))}
     for name, topic_id, members in topics_of(replicas, old.names, made.left_out, made.new_ids):
         original = members[0].partition.topic
         compacted = {one for topic, one in cleaned if topic == original}
-        tiered = topic_id in in_tier or any(map(starts_in_tier, members))
+        tiered = topic_id in in_tier or (has_tier and any(map(starts_in_tier, members)))
         configs, why = configuration(original, topic_id, old, compacted=bool(compacted), tiered=tiered)
         partitions = _partitions(topic_id, members, old, made, compacted, tiered=configs.get(TIERED) == "true")
         if not partitions:

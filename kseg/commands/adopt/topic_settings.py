@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import gcd
 
-from kseg.commands.adopt.disks import AdoptedReplica
+from kseg.commands.adopt.disks import AdoptedReplica, Disk
 from kseg.commands.adopt.old_metadata import OldMetadata
 from kseg.errors import NotASegmentError, UnreadableError
-from kseg.findings import do_nothing
+from kseg.findings import RULES, Finding, Severity
 from kseg.format.internal_topics.decode import DecodedRecord, decoded_record
 from kseg.format.internal_topics.effective_state import Owner, effective, owner_of
 from kseg.format.internal_topics.state import Data
@@ -29,6 +29,7 @@ from kseg.format.storage.naming import (
     CONSUMER_OFFSETS,
     KEYED,
     LOG_STARTS,
+    REMOTE_INDEX_CACHE,
     REMOTE_LOG_METADATA,
     SHARE_GROUP_STATE,
     TRANSACTION_STATE,
@@ -91,32 +92,55 @@ def needs_defaults(configs: Mapping[str, str]) -> bool:
     )
 
 
-def tiered_topics(replicas: Iterable[AdoptedReplica], unread: list[tuple[str, str]]) -> set[str]:
+def tiered_topics(
+    replicas: Iterable[AdoptedReplica], unread: list[tuple[str, str]], damaged: list[tuple[str, str]]
+) -> set[str]:
     """Return the ids of the topics with segments in tiered storage, as ``__remote_log_metadata`` has them.
 
-    ``unread`` gets its replicas with a read error: their topics would lose the segments.
+    ``unread`` gets its replicas with a read error, ``damaged`` those with damage: their topics would lose the segments.
     """
     found = set()
     for replica in replicas:
         if replica.partition.topic == REMOTE_LOG_METADATA:
+            faults: list[str] = []
             try:
-                with suppress(NotASegmentError):
-                    items = effective(REMOTE_LOG_METADATA, replica.logs, lambda _: do_nothing).items()
-                    found |= {_topic_id(one.key) for one in items if one.entity == "remote segment"}
+                for path in replica.logs:
+                    found |= _tiered_in(path, faults)
             except UnreadableError as error:
                 why = str(error).removeprefix(replica.path).lstrip("/: ")
                 unread.append((replica.path, f"{why}: run again, or leave its folder out"))
+            damaged += [(replica.path, f"{why}: a topic in tiered storage can be missing") for why in faults[:1]]
     return found
+
+
+def _tiered_in(path: str, faults: list[str]) -> set[str]:
+    def report(finding: Finding) -> None:
+        if RULES[finding.rule].severity is Severity.ERROR:
+            faults.append(f"{os.path.basename(path)}: {finding.rule} at byte {finding.position}")
+
+    try:
+        items = effective(REMOTE_LOG_METADATA, [path], lambda _: report).items()
+    except NotASegmentError as error:
+        faults.append(str(error).removeprefix(os.path.dirname(path)).lstrip("/"))
+        return set()
+    return {_topic_id(one.key) for one in items if one.entity == "remote segment"}
 
 
 def _topic_id(key: Data) -> str:
     return str(key["remoteLogSegmentId"]["topicIdPartition"]["id"])
 
 
+def uses_tier(disks: Iterable[Disk], replicas: Iterable[AdoptedReplica]) -> bool:
+    """Return whether a broker had tiered storage: it has made a cache of remote indexes, or their topic."""
+    caches = (os.path.join(disk.path, REMOTE_INDEX_CACHE) for disk in disks)
+    return any(map(os.path.isdir, caches)) or any(one.partition.topic == REMOTE_LOG_METADATA for one in replicas)
+
+
 def starts_in_tier(replica: AdoptedReplica) -> bool:
     """Return whether the log begins before its first local segment.
 
-    Of other logs a broker writes the start only if it is after that (``LogManager.checkpointLogStartOffsetsInDir``).
+    Of other logs a broker writes the start only if it is after that (``LogManager.checkpointLogStartOffsetsInDir``). But one
+    that died within a minute after it deleted a segment leaves such a start, too, so this is a sign only with ``uses_tier``.
     """
     if replica.partition.state or not replica.plan.segments:
         return False  # the entry would be that of another topic of this name

@@ -10,14 +10,19 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from kseg.engine import lazy
 from kseg.findings import Finding
-from kseg.format.internal_topics import decode
 from kseg.format.record import columns
 from kseg.format.record.layout import TRANSACTIONAL, UNKNOWN
 from kseg.format.segment.records_chunk import Chunk, Record, RecordBatch, record_batch
 from kseg.format.segment.row_filter import BatchTransactions, RecordCondition
 from kseg.format.storage.source import topic_partition
 from kseg.schema import Row
+
+if TYPE_CHECKING:
+    from kseg.format.internal_topics import decode as decode
+else:
+    decode = lazy("kseg.format.internal_topics.decode")  # an import runs it, as it is compiled
 
 if TYPE_CHECKING:
     from kseg.extras.serialization.decoding import DecodedValue

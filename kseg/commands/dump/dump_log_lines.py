@@ -20,13 +20,19 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from json.encoder import encode_basestring
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
-from kseg.format.internal_topics import decode as internal_decode
+from kseg.engine import lazy
 from kseg.format.internal_topics import topic_lines as internal_text
 from kseg.format.record import control_records, layout
 from kseg.format.segment.records_chunk import Record, RecordBatch
 from kseg.format.storage.naming import BOOTSTRAP, snapshot_id
 from kseg.text import escape_json
+
+if TYPE_CHECKING:
+    from kseg.format.internal_topics import decode as internal_decode
+else:
+    internal_decode = lazy("kseg.format.internal_topics.decode")  # an import runs it, as it is compiled
 
 #: Write bytes as a JSON value. A note on their encoding, if one is needed, follows under the given name.
 JsonWriter = Callable[[memoryview, str], str]

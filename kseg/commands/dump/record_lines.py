@@ -18,7 +18,7 @@ from kseg.commands.dump import csv_lines, dump_log_lines, line_writer
 from kseg.commands.dump.dump_items import RecordsItem
 from kseg.commands.dump.dump_log_lines import JSON_WRITERS, PIECE_BYTES, json_header_pieces, json_pieces
 from kseg.commands.dump.line_writer import MARK, STEERING_END, Escapes, Layout, LineBuffer, write_lines
-from kseg.format.internal_topics import decode
+from kseg.engine import lazy
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.record.encoder import headers_end
 from kseg.format.record.framing import increment_sequence
@@ -27,6 +27,11 @@ from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment import records_chunk
 from kseg.format.segment.records_chunk import timestamp_type
 from kseg.text import encoded, to_json
+
+if TYPE_CHECKING:
+    from kseg.format.internal_topics import decode as decode
+else:
+    decode = lazy("kseg.format.internal_topics.decode")  # an import runs it, as it is compiled
 
 if TYPE_CHECKING:
     from kseg.extras.serialization.decoding import DecodedValue

@@ -99,7 +99,7 @@ def stored_payload(batches: BatchColumns, row: int) -> int:
 
 
 def records_in(batches: BatchColumns, row: int, deep: bool) -> int:
-    """Return the number of records in a batch, -1 if it is known only after decompression, or not all can be read."""
+    """Return the number of records in a batch, -1 if it is not known: it needs a decompression, or that failed."""
     if batches.magic[row] >= 2:
         total = batches.record_count[row] if batches.record_count[row] > 0 else 0
         return -1 if deep and batches.record_sum[row] != total else total

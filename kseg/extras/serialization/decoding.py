@@ -27,6 +27,7 @@ from kseg.extras.serialization.schema_set import (
     SchemaSource,
     one_line,
     referenced,
+    why_lost,
 )
 from kseg.text import finite, one_of, unknown_name
 
@@ -236,6 +237,13 @@ class FieldDecoder:
                 prefix = b""
             if schema is None or (prefix and not registered and not self._reads_any_id(schema)):
                 is_number = self._kind == AUTO and not self._schemas.by_subject(subject)
+                # A key is often a number or another text that begins as an id does; a value with a schema seldom is.
+                if (
+                    found
+                    and (self._side == "value" or not is_number)
+                    and (why := why_lost(self._schemas, found.number))
+                ):
+                    raise RegistryError(why)
                 return _Reader(None, number, error=self._missing(found, prefix, subject), is_number=is_number)
             if schema.type not in _TYPES:
                 raise SchemaError(f"{schema.label} has the type {schema.type!r}: expected {one_of(list(_TYPES))}")

@@ -39,7 +39,7 @@ from kseg.extras.serialization.schema_set import (
     one_line,
 )
 from kseg.extras.serialization.schema_sources import schemas_of_file
-from kseg.extras.serialization.schemas_topic import LostSchemas, read_schemas_topic
+from kseg.extras.serialization.schemas_topic import read_schemas_topic
 from kseg.findings import Report, do_nothing
 from kseg.format.record.layout import CONTROL
 from kseg.format.segment.records_chunk import Chunk
@@ -272,14 +272,14 @@ def record_decoder(
     ``report`` returns the report callback for a segment of the topic with schemas. ``unread`` is that of RecordDecoder.
     Raises UsageError and UnreadableError.
     """
-    return _decoder(settings, SchemaSources(_sources(settings, report)), unread)
+    return _decoder(settings, _sources(settings, report), unread)
 
 
 def typed_decoder(
     settings: DecodeSettings, topics: Callable[[], Iterable[str]], unread: Unread = raise_unread
 ) -> tuple[DecodeSettings, RecordDecoder | None]:
     """Return what ``with_types`` returns, and the decoder with these types. The sources are read once. Raises as both."""
-    source = SchemaSources(_sources(settings))
+    source = _sources(settings)
     typed = _typed(settings, lambda: source, topics)
     return typed, _decoder(typed, source, unread)
 
@@ -303,7 +303,7 @@ def with_types(settings: DecodeSettings, topics: Callable[[], Iterable[str]]) ->
 
     ``topics`` returns the topics that are read. Raises UsageError without a schema of them, or with different ones.
     """
-    return _typed(settings, lambda: SchemaSources(_sources(settings)), topics)
+    return _typed(settings, lambda: _sources(settings), topics)
 
 
 def _typed(
@@ -342,25 +342,21 @@ def _type_of(side: str, argument: str, source: SchemaSource, topics: Callable[[]
     return column._replace(meaning=f"the decoded {side}, in typed columns")
 
 
-def _sources(
-    settings: DecodeSettings, report: Callable[[str], Report] = lambda path: do_nothing
-) -> Iterator[SchemaSource]:
-    lost = LostSchemas()
-    if settings.schema_files:
-        yield SchemaSet(_of_files(settings.schema_files))
+def _sources(settings: DecodeSettings, report: Callable[[str], Report] = lambda path: do_nothing) -> SchemaSources:
+    found: list[SchemaSource] = [SchemaSet(_of_files(settings.schema_files))] if settings.schema_files else []
+    lost = ""
     if settings.schemas:
-        state = read_schemas_topic(settings.schemas, lambda path: lost.watching(path, report(path)))
-        found = SchemaSet(state.all())
-        if not any(found.all()):
+        state = read_schemas_topic(settings.schemas, report)
+        if not (known := list(state.all())):
             reason = f"; {state.unread[0]}" if state.unread else ""
             raise UsageError(f"--schemas {', '.join(settings.schemas)}: there are no schemas{reason}")
-        yield found
+        found.append(SchemaSet(known))
+        lost = state.lost
     if settings.registry is not None:
-        yield schema_sources.Registry(settings.registry, settings.registry_ca)
+        found.append(schema_sources.Registry(settings.registry, settings.registry_ca))
     elif settings.registry_ca is not None:
         raise UsageError("--registry-ca needs --registry")
-    if lost.reason:
-        yield lost
+    return SchemaSources(found, lost)
 
 
 def _of_files(names: Iterable[str]) -> Iterator[Schema]:

@@ -208,10 +208,14 @@ class SchemaSet:
 
 
 class SchemaSources:
-    """Several sources: the first that has a schema returns it."""
+    """Several sources: the first that has a schema returns it.
 
-    def __init__(self, sources: Iterable[SchemaSource]) -> None:
+    ``lost`` is the damage of a source where schemas may be lost, empty without any.
+    """
+
+    def __init__(self, sources: Iterable[SchemaSource], lost: str = "") -> None:
         self._sources = tuple(sources)
+        self.lost = lost
 
     def by_id(self, number: int, subject: str) -> Schema | None:
         return self._first(lambda source: source.by_id(number, subject))
@@ -233,12 +237,27 @@ class SchemaSources:
         return next((schema for source in self._sources if (schema := get(source)) is not None), None)
 
 
+def why_lost(source: SchemaSource, number: int | None = None) -> str:
+    """Return the damage where a schema that no source has may be lost, empty if there is none.
+
+    Args:
+        source: The sources.
+        number: The id of the schema, None if it is another name. A registry counts the ids from 1 on.
+    """
+    if not isinstance(source, SchemaSources) or not source.lost or number is None:
+        return source.lost if isinstance(source, SchemaSources) else ""
+    last = max((one.id or 0 for one in source.all()), default=0) + _MOST_LOST
+    return source.lost if 0 < number <= last else ""
+
+
 def _unqualified(subject: str | None) -> str:
     if subject and subject.startswith(_CONTEXT):
         return subject[1:].partition(":")[2]
     return subject or ""
 
 
+#: The most ids that are lost after the highest known one. Other numbers at the start of a value are content.
+_MOST_LOST = 10_000
 #: The most schemas that one schema can refer to, directly and through others.
 _MOST_REFERENCES = 1000
 
@@ -246,7 +265,8 @@ _MOST_REFERENCES = 1000
 def referenced(schema: Schema, source: SchemaSource) -> list[tuple[str, Schema]]:
     """Return the schemas that a schema needs, with the names it uses for them, each after those that it needs itself.
 
-    Raises SchemaError if one is missing, or if schemas refer to each other in a circle.
+    Raises SchemaError if one is missing, or if schemas refer to each other in a circle, and RegistryError if one is missing
+    that may be lost.
     """
     found: dict[str, Schema] = {}
     open_names: set[str] = set()
@@ -260,6 +280,8 @@ def referenced(schema: Schema, source: SchemaSource) -> list[tuple[str, Schema]]
             if len(found) + depth > _MOST_REFERENCES or depth > 100:
                 raise SchemaError(f"{schema.label} refers to more than {_MOST_REFERENCES} schemas")
             other = source.by_subject(reference.subject, reference.version) or _in_context(current, reference, source)
+            if other is None and (why := why_lost(source)):
+                raise RegistryError(why)
             if other is None:
                 where = f"version {reference.version} of {reference.subject}"
                 raise SchemaError(f"{schema.label} refers to {reference.name!r}, and {where} is not known")

@@ -12,14 +12,7 @@ from typing import Any
 
 from kseg.errors import UnreadableError
 from kseg.extras.serialization.json_values import parse_json
-from kseg.extras.serialization.schema_set import (
-    RegistryError,
-    Schema,
-    SchemaSource,
-    field_of,
-    one_line,
-    schema_of,
-)
+from kseg.extras.serialization.schema_set import Schema, field_of, one_line, schema_of
 from kseg.findings import RULES, Finding, Report, Severity, do_nothing
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.storage.segment_files import find_segments
@@ -36,7 +29,7 @@ class RegistryState:
 
     ``configs`` and ``modes`` are the settings by subject, None for the global one. ``gone`` are the hard-deleted and
     replaced schemas whose records the log still has. ``unread`` describes the first records that are not a registry's, and
-    ``unread_count`` counts all of them.
+    ``unread_count`` counts all of them. ``lost`` is the first damage where schemas may be lost, empty without any.
     """
 
     schemas: dict[tuple[str, int], Schema] = field(default_factory=dict)
@@ -45,6 +38,7 @@ class RegistryState:
     modes: dict[str | None, str] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
     unread_count: int = 0
+    lost: str = ""
 
     def all(self) -> Iterator[Schema]:
         """Yield all schemas, also the deleted ones, by subject and version."""
@@ -139,49 +133,20 @@ def read_schemas_topic(
 ) -> RegistryState:
     """Return the state of a registry from the segments of its topic, as ``applied_records`` reads them."""
     state = RegistryState()
-    for _ in applied_records(paths, state, report):
-        pass
-    return state
 
-
-class LostSchemas(SchemaSource):
-    """The schemas of damaged segments of the topic, to be asked last: one that no source has may have been among them.
-
-    ``reason`` is the first damage, empty without any.
-    """
-
-    def __init__(self) -> None:
-        self.reason = ""
-
-    def watching(self, path: str, report: Report) -> Report:
-        """Return a report for the segment of a path that also looks for damage."""
+    def watching(path: str) -> Report:
+        tell = report(path)
 
         def watch(finding: Finding) -> None:
-            if not self.reason and RULES[finding.rule].severity is Severity.ERROR:
-                self.reason = f"{path}: {finding.rule} at byte {finding.position}, where a schema may be lost"
-            report(finding)
+            if not state.lost and RULES[finding.rule].severity is Severity.ERROR:
+                state.lost = f"{path}: {finding.rule} at byte {finding.position}, where a schema may be lost"
+            tell(finding)
 
         return watch
 
-    def by_id(self, number: int, subject: str) -> None:
-        """Raise RegistryError, unless no registry gives the id: bytes before a number are read as the ids 0 and -1."""
-        if number > 0:
-            raise RegistryError(self.reason)
-
-    def by_guid(self, guid: str) -> None:
-        """Raise RegistryError."""
-        raise RegistryError(self.reason)
-
-    def by_subject(self, subject: str, version: int | None = None) -> None:
-        """Raise RegistryError for a version, which a schema refers to. Most topics lack a subject, without any damage."""
-        if version is not None:
-            raise RegistryError(self.reason)
-
-    def versions(self, subject: str) -> tuple[Schema, ...]:
-        return ()
-
-    def all(self) -> tuple[Schema, ...]:
-        return ()
+    for _ in applied_records(paths, state, watching):
+        pass
+    return state
 
 
 def applied_records(

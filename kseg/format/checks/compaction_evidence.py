@@ -13,12 +13,12 @@ from kseg.format.record.offset_evidence import LIMIT, SEVERAL, span_of
 from kseg.format.segment import segment_chunks
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage.naming import CONSUMER_OFFSETS, TRANSACTION_STATE, base_offset_of
 from kseg.format.storage.source import open_source
 from kseg.rule_table import RULES, Severity
 
 #: Of Kafka's own topics, those with cleanup.policy=compact.
-COMPACTED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+COMPACTED_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
 
 #: The number of gaps up to which losses are as likely as compaction.
 _FEW_GAPS = 10

@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from kseg.engine import lazy
 from kseg.errors import KsegError
 from kseg.findings import Finding, Policy, Report, Severity, do_nothing
 from kseg.format.checks import batch_checks, offset_checks, record_checks
 from kseg.format.checks.batch_checks import FUTURE_TOLERANCE_MS, CheckSettings, CheckState
 from kseg.format.checks.offset_checks import check_offsets, gap_before_part
 from kseg.format.checks.record_checks import update_compaction_evidence
-from kseg.format.internal_topics import decode
 from kseg.format.record import columns, framing
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES, RECORD_BATCH_OVERHEAD, SIZE_AT
@@ -42,6 +42,11 @@ from kseg.results import FindingCollector, Settings
 if TYPE_CHECKING:
     from kseg.format.checks.record_set_checks import RecordSetChecks
 from kseg.format.checks.offset_checks import UNEXPLAINED_GAP, check_file_name, gap_finding
+
+if TYPE_CHECKING:
+    from kseg.format.internal_topics import decode as decode
+else:
+    decode = lazy("kseg.format.internal_topics.decode")  # an import runs it, as it is compiled
 
 
 def _stateless(before: CheckState, after: CheckState) -> bool:

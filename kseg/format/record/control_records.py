@@ -16,9 +16,15 @@ import re
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kseg.format.messages import definitions, message_reader
+from kseg.engine import lazy
+from kseg.format.messages import definitions
+
+if TYPE_CHECKING:
+    from kseg.format.messages import message_reader as message_reader
+else:
+    message_reader = lazy("kseg.format.messages.message_reader")  # an import runs it, as it is compiled
 
 _EPOCH = struct.Struct(">i")
 _CAPITAL = re.compile("([A-Z])")
