@@ -64,9 +64,16 @@ def test_a_failed_request_rejects_no_record(registry: Registry, path: Path, faul
     assert (offsets(path), offsets(path, "__rejects")) == (list(range(7)), [])
 
 
-def test_an_unknown_id_rejects_its_records(registry: Registry, path: Path) -> None:
-    """That is the registry's answer: the records are in the side table with the reason, and the others in the table."""
+@pytest.mark.parametrize("with_topic", [False, True])
+def test_an_unknown_id_rejects_its_records(registry: Registry, path: Path, with_topic: bool) -> None:
+    """That is the registry's answer: the records are in the side table with the reason, and the others in the table.
+
+    It is one also if the topic of the registry, which is asked before, is damaged where its schema was.
+    """
     registry.broken[OLD_ID] = 404
+    if with_topic:
+        damaged_schemas(path.parent / "_schemas-0", 2)
+        path.write_text(path.read_text().replace("registry =", 'schemas = ["_schemas-0"]\nregistry ='))
     assert run(path).returncode == 1
     assert (offsets(path), offsets(path, "__rejects")) == ([3, 4, 5, 6], [0, 1, 2])
     assert {row["reason"] for row in table_rows(path.parent, "parquet", "__rejects")} == {"schema 2 is not known"}

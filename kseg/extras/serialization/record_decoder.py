@@ -354,6 +354,7 @@ def _sources(settings: DecodeSettings, report: Callable[[str], Report] = lambda 
         lost = state.lost
     if settings.registry is not None:
         found.append(schema_sources.Registry(settings.registry, settings.registry_ca))
+        lost = ""  # what the registry does not know was not lost
     elif settings.registry_ca is not None:
         raise UsageError("--registry-ca needs --registry")
     return SchemaSources(found, lost)
