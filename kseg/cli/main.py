@@ -217,7 +217,8 @@ class Commands(click.Group):
             with interrupts.raised(), file_access(warn=warn, deleted=deleted.add):
                 code = self._unless_unknown(ctx, super().invoke(ctx))
             if deleted:
-                note(f"a broker deleted {text.count_of(len(deleted), 'file')} before kseg could read them")
+                which = "it" if len(deleted) == 1 else "them"
+                note(f"a broker deleted {text.count_of(len(deleted), 'file')} before kseg could read {which}")
             return code
         except BrokenPipeError:
             # The reader exited early (head, less). Click would exit with 1.
