@@ -5,18 +5,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from kseg.engine import lazy
 from kseg.errors import UsageError
+from kseg.format.record import murmur
 from kseg.format.record.layout import INT32_MAX
 from kseg.format.storage.segment_files import SegmentFile
 from kseg.format.storage.source import topic_partition
-
-if TYPE_CHECKING:
-    from kseg.format.record import murmur as murmur
-else:
-    murmur = lazy("kseg.format.record.murmur")
 
 _MASK = 0xFFFFFFFF
 #: Internal topics are partitioned by other functions of other keys.

@@ -237,6 +237,10 @@ class SchemaSources:
         return next((schema for source in self._sources if (schema := get(source)) is not None), None)
 
 
+#: The most ids that are lost after the highest known one. Other numbers at the start of a value are content.
+_MOST_LOST = 10_000
+
+
 def why_lost(source: SchemaSource, number: int | None = None) -> str:
     """Return the damage where a schema that no source has may be lost, empty if there is none.
 
@@ -244,10 +248,11 @@ def why_lost(source: SchemaSource, number: int | None = None) -> str:
         source: The sources.
         number: The id of the schema, None if it is another name. A registry counts the ids from 1 on.
     """
-    if not isinstance(source, SchemaSources) or not source.lost or number is None:
-        return source.lost if isinstance(source, SchemaSources) else ""
+    lost = source.lost if isinstance(source, SchemaSources) else ""
+    if not lost or number is None:
+        return lost
     last = max((one.id or 0 for one in source.all()), default=0) + _MOST_LOST
-    return source.lost if 0 < number <= last else ""
+    return lost if 0 < number <= last else ""
 
 
 def _unqualified(subject: str | None) -> str:
@@ -256,8 +261,6 @@ def _unqualified(subject: str | None) -> str:
     return subject or ""
 
 
-#: The most ids that are lost after the highest known one. Other numbers at the start of a value are content.
-_MOST_LOST = 10_000
 #: The most schemas that one schema can refer to, directly and through others.
 _MOST_REFERENCES = 1000
 
