@@ -255,18 +255,19 @@ class IndexChecks:
         self.vanished: set[str] = set()
         self._sources: list[Source] = []
         base = base_offset_of(file.path) or 0
+        # Before the entries are read: a broker that rolls the segment meanwhile fills and trims its indexes.
+        stale = self._stale_entries(base)
+        self._has_last_entry = self._is_complete(stale.get(".timeindex"))
         opened = {os.path.splitext(path)[1]: (self._open(path), reported) for path, reported in reports.items()}
         opened |= {os.path.splitext(path)[1]: (None, do_nothing) for path in self.unread}
         try:
-            self._begin(opened, base, report)
+            self._begin(opened, base, report, stale)
         except BaseException:
             self.close()
             raise
 
-    def _begin(self, opened: _Opened, base: int, report: Report) -> None:
+    def _begin(self, opened: _Opened, base: int, report: Report, stale: Mapping[str, StaleEntries]) -> None:
         """Read the first entries of the indexes."""
-        stale = self._stale_entries(opened, base)
-        self._stale = stale.get(".timeindex")
         # Without any index the folder is a copy of the logs alone, and the .txnindex is not missing. An archive can lack it.
         copied = not opened or is_unfinished(os.path.dirname(self._file.path))
         missing = None, do_nothing if copied else report
@@ -279,7 +280,7 @@ class IndexChecks:
         self._aborts = TxnIndexCheck(aborts, base, of_aborts, path, growing=growing)
         self._collector = FactsCollector(self._offsets, self._times)
 
-    def _stale_entries(self, opened: _Opened, base_offset: int) -> dict[str, StaleEntries]:
+    def _stale_entries(self, base_offset: int) -> dict[str, StaleEntries]:
         """Return the detection of stale entries by suffix. A broker leaves stale entries only in the newest segment."""
         layouts = {".index": OFFSET_ENTRY, ".timeindex": TIME_ENTRY} if self._file.active else {}
         stem, found = os.path.splitext(self._file.path)[0], {}
@@ -289,10 +290,11 @@ class IndexChecks:
             except UnreadableError as error:
                 if stem + suffix in self._reports:
                     self.unread[stem + suffix] = error
-                    opened[suffix] = None, do_nothing
         return found
 
     def _open(self, path: str) -> Source | None:
+        if path in self.unread:
+            return None
         try:
             self._sources.append(open_source(path, listed=True))
         except VanishedError:
@@ -328,7 +330,7 @@ class IndexChecks:
         whole = not (grown or watch.damaged or watch.disorder) and (zeros or watch.end == size)
         end = INT64_MAX if grown else watch.end if zeros else size
         self._offsets.finish(watch.offset_row, end, size, facts.last_offset, whole=whole)
-        complete = whole and not watch.untimed and self._is_complete()
+        complete = whole and not watch.untimed and self._has_last_entry
         latest = LargestTimestamps(watch.largest_timestamp, watch.indexed_timestamp) if complete else None
         self._times.finish(watch.time_row, facts.last_offset, whole=whole, latest=latest)
         self._aborts.finish(whole=whole and deep)
@@ -339,11 +341,14 @@ class IndexChecks:
             return facts
         return replace(facts, unindexed=self._aborts.unindexed, carried=tuple(self._aborts.carried))
 
-    def _is_complete(self) -> bool:
+    def _is_complete(self, times: StaleEntries | None) -> bool:
         """Return whether the time index has its last entry, which a broker appends when it rolls or closes a segment."""
         if not self._file.active or is_cleanly_shut_down(self._file.path):
             return True
-        return self._stale is not None and not self._stale.is_preallocated()
+        try:
+            return times is not None and not times.is_preallocated()
+        except UnreadableError:  # the checks of the entries report it
+            return False
 
     def close(self) -> None:
         for source in self._sources:

@@ -131,9 +131,6 @@ class SegmentWithIndexes:
             return replace(result, indexes=tuple(collector.result() for collector in self._collectors.values()))
         try:
             facts = self._indexes.finish(result.summary.bytes, result.summary.lost_bytes, deep=self._settings.deep)
-        except VanishedError:  # a broker deletes the partition: the checks open a preallocated index once more
-            self._indexes.close()
-            return replace(result, indexes=tuple(map(_vanished, self._collectors)))
         except UnreadableError as error:
             self._indexes.close()
             return new_collector(self._file, self._settings).extended(result, [read_error(self._file.path, error)])
