@@ -46,6 +46,11 @@ class Finding(NamedTuple):
         """Return the rule's message with the facts, one line of text. Control characters of files are escaped."""
         return message_of(RULES[self.rule], self.facts)
 
+    @property
+    def is_error(self) -> bool:
+        """Return whether the rule is an error without a policy: readers that have no settings judge by it."""
+        return RULES[self.rule].severity >= Severity.ERROR
+
 
 def range_of_all(findings: Iterable[Finding]) -> Finding:
     """Return findings of one rule as one, without facts: from the first byte and offset of them to the last."""
@@ -149,6 +154,11 @@ class Verdict:
     @property
     def rule(self) -> Rule:
         return RULES[self.finding.rule]
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the policy makes it an error."""
+        return self.severity >= Severity.ERROR
 
     @property
     def message(self) -> str:

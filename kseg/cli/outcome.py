@@ -15,7 +15,7 @@ import click
 from kseg.cli.messages import FAILED, FOUND, note, note_after, until_reader_closes
 from kseg.commands.dump import dump_items
 from kseg.errors import KsegError, UnreadableError, UsageError
-from kseg.findings import READ_ERROR, RULES, Finding, Policy, Report, Severity, Verdict, is_noted, unreadable
+from kseg.findings import READ_ERROR, RULES, Finding, Policy, Report, Severity, is_noted, unreadable
 from kseg.format.checks import run_checks
 from kseg.format.storage.naming import is_missing
 from kseg.format.storage.segment_files import SegmentFile, check_complete, find_segments, once_each, unless_deleted
@@ -89,9 +89,8 @@ class FindingNotes:
         if self._printed[path, rule.name] == MAX_PER_RULE + 1:
             self._line(f"{path}: {rule.name}: more of them follow; `kseg validate` counts them")
         elif self._printed[path, rule.name] <= MAX_PER_RULE:
-            message = Verdict(path, severity, finding).message
             place = "" if finding.position is None else f" at byte {finding.position}"
-            self._line(f"{path}: {rule.name}{place}: {message}")
+            self._line(f"{path}: {rule.name}{place}: {finding.message}")
 
     def _policy_of(self, path: str) -> Policy | None:
         """Return the policy of a file, which looks at its folder once, at the first finding."""

@@ -117,7 +117,7 @@ def _seconds(files: Iterable[FileResult]) -> str:
 
 def _case(suite: ElementTree.Element, result: FileResult) -> ElementTree.Element:
     """Add the test of a file to the suite, and return it."""
-    errors = [verdict for verdict in result.verdicts if verdict.severity >= Severity.ERROR]
+    errors = [verdict for verdict in result.verdicts if verdict.is_error]
     failing = [verdict for verdict in errors if not verdict.known]
     case = ElementTree.SubElement(
         suite, "testcase", classname="kseg.validate", name=printable(result.file), time=_seconds([result])
@@ -154,7 +154,7 @@ def _failure_text(verdict: Verdict) -> str:
 
 def _notes(result: FileResult) -> Iterator[str]:
     for verdict in result.verdicts:
-        if verdict.severity < Severity.ERROR or verdict.known:
+        if not verdict.is_error or verdict.known:
             rule = verdict.rule
             known = "known " if verdict.known else ""
             yield f"{known}{verdict.severity.label}: {rule.code} {rule.name}: {message_and_place(verdict)}"

@@ -23,7 +23,6 @@ from kseg.commands.dump.dump_items import (
 )
 from kseg.engine import imported
 from kseg.errors import KsegError
-from kseg.findings import Severity, Verdict
 from kseg.format.compress import codecs
 from kseg.format.record import layout
 from kseg.format.record.fields import (
@@ -192,7 +191,7 @@ def _damaged_lines(item: DamagedBytes, colours: Iterator[int]) -> Iterator[str]:
     size = item.end - item.position
     yield f"{count_of(size, 'byte')} at {item.position} that {'is' if size == 1 else 'are'} not in a batch\n"
     for finding in item.findings:
-        yield f"  {escape_controls(Verdict(item.file, Severity.ERROR, finding).message)}\n"
+        yield f"  {escape_controls(finding.message)}\n"
     try:
         stored = _read(item.file, item.position, min(size, MAX_SHOWN))
     except (KsegError, OSError):
@@ -342,7 +341,7 @@ def write_frames(
             row, position, size = None, item.position, item.end - item.position
             print_text(out, f"{count_of(size, 'byte')} at {position} that cannot be read", indent=0)
             for finding in item.findings:
-                print_text(out, f"  {Verdict(item.file, Severity.ERROR, finding).message}", indent=4)
+                print_text(out, f"  {finding.message}", indent=4)
         shown = size if row else min(size, MAX_SHOWN)
         try:
             stored = _read(item.file, position, shown)

@@ -42,7 +42,7 @@ class Damage:
         self._unlisted: list[tuple[int, int]] = []
 
     def add(self, result: FileResult) -> None:
-        known = sum(one.known and one.severity >= Severity.ERROR for one in result.verdicts)
+        known = sum(one.known and one.is_error for one in result.verdicts)
         self.errors += result.summary.errors - known
         self.lost_bytes += result.summary.lost_bytes
         if result.unread is not None:
@@ -55,7 +55,7 @@ class Damage:
         for verdict in result.verdicts:
             if not verdict.known:
                 self._add(result.file, verdict.finding, verdict.severity, most)
-                if verdict.severity >= Severity.ERROR:
+                if verdict.is_error:
                     self._ranges += _offsets(verdict.finding)
         for rule, others in result.unlisted.items():
             severity = severities.get(rule, RULES[rule].severity)

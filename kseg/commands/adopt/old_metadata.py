@@ -30,7 +30,6 @@ from kseg.format.messages.message_writer import encode, uvarint
 from kseg.format.sidefiles.log_end import copy_order
 from kseg.format.storage.naming import CLUSTER_METADATA, METADATA_FOLDER
 from kseg.format.writer.records_builder import PlainRecord, build_batch
-from kseg.rule_table import RULES, Severity
 
 METADATA_VERSION = "metadata.version"
 #: With it, the first start of a broker counts as an unclean one: it leaves the replicas in sync (KIP-966).
@@ -88,7 +87,7 @@ def read_metadata(path: str) -> OldMetadata:
 
     def report(finding: Finding) -> None:
         rules.add(finding.rule)
-        if RULES[finding.rule].severity is Severity.ERROR and len(found.faults) < 3:
+        if finding.is_error and len(found.faults) < 3:
             found.faults.append(f"{finding.rule} at byte {finding.position}: changes of topics can be missing")
 
     try:

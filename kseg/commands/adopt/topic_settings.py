@@ -15,7 +15,7 @@ from math import gcd
 from kseg.commands.adopt.disks import AdoptedReplica, Disk
 from kseg.commands.adopt.old_metadata import OldMetadata
 from kseg.errors import NotASegmentError, UnreadableError
-from kseg.findings import RULES, Finding, Severity
+from kseg.findings import Finding
 from kseg.format.internal_topics.decode import DecodedRecord, decoded_record
 from kseg.format.internal_topics.effective_state import Owner, effective, owner_of
 from kseg.format.internal_topics.state import Data
@@ -115,7 +115,7 @@ def tiered_topics(
 
 def _tiered_in(path: str, faults: list[str]) -> set[str]:
     def report(finding: Finding) -> None:
-        if RULES[finding.rule].severity is Severity.ERROR:
+        if finding.is_error:
             faults.append(f"{os.path.basename(path)}: {finding.rule} at byte {finding.position}")
 
     try:

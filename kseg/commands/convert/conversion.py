@@ -21,7 +21,7 @@ from kseg.commands.convert.convert_ranges import Pair, convert_segments
 from kseg.commands.convert.converted_segment import Report
 from kseg.commands.convert.transcode import Conversion, WrongVersionError
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
-from kseg.findings import Finding, Severity, Verdict, do_nothing
+from kseg.findings import Finding, do_nothing
 from kseg.format.log_loader import loaded_files
 from kseg.format.sidefiles import checkpoints, index_walks, registry
 from kseg.format.sidefiles.indexes import MAX_OPEN, AbortedTransactions, AbortedTxn
@@ -303,9 +303,8 @@ class _ConvertRun:
                 facts = {"first": begin, "last": end - 1, "other": os.path.basename(before)}
                 finding = Finding("segment-overlap", 0, None, begin, end - 1, facts)
                 if not self.plan.skip_damaged:
-                    message = Verdict(segment.source, Severity.ERROR, finding).message
                     hint = "`kseg repair` writes segments in the order of their offsets"
-                    raise DamagedError(f"{segment.source}: segment-overlap: {message} ({hint})")
+                    raise DamagedError(f"{segment.source}: segment-overlap: {finding.message} ({hint})")
                 self.report(segment.source, finding)
             if segment.last_offset is not None:
                 end, before = max(end, segment.last_offset + 1), segment.source

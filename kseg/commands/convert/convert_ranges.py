@@ -26,7 +26,7 @@ from kseg.commands.convert.converted_segment import (
 )
 from kseg.commands.convert.transcode import Conversion
 from kseg.errors import KsegError
-from kseg.findings import RULES, Finding, Severity
+from kseg.findings import Finding
 from kseg.format.checks.batch_checks import CheckState
 from kseg.format.checks.run_checks import join_states
 from kseg.format.segment import several_processes
@@ -166,7 +166,7 @@ def _convert_range(part: _Range) -> _Converted:
     findings = BoundedFindings()
 
     def sound(path: str, finding: Finding) -> None:
-        if RULES[finding.rule].severity >= Severity.ERROR:
+        if finding.is_error:
             raise KsegError(f"{path}: {finding.rule}")
         findings(path, finding)
 

@@ -15,7 +15,7 @@ from typing import IO
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.transcode import Conversion, Transcoder
 from kseg.errors import KsegError, UnreadableError
-from kseg.findings import RULES, SERVED, Finding, Severity, Verdict
+from kseg.findings import RULES, SERVED, Finding, Severity
 from kseg.format.checks.batch_checks import EPOCH_RULES, CheckState
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import INT32_MAX
@@ -164,7 +164,7 @@ class _DamagePolicy:
         if self._stop:
             return
         rule = RULES[finding.rule]
-        message = Verdict(self._source, rule.severity, finding).message
+        message = finding.message
         if rule.severity is Severity.FATAL:
             self._stop = UnreadableError(f"{self._source}: {message}")
         elif (
@@ -173,7 +173,7 @@ class _DamagePolicy:
             or rule.name == "segment-offset-overflow"
         ):
             self._stop = DamagedError(f"{self._source}: byte {finding.position}: {message}: run `kseg repair` first")
-        elif rule.severity >= Severity.ERROR and not self._allowed and not _is_converted(finding):
+        elif finding.is_error and not self._allowed and not _is_converted(finding):
             where = f"{self._source}: {rule.name} at byte {finding.position}: {message}"
             self._stop = DamagedError(f"{where} (--skip-damaged skips damaged batches)")
         else:
@@ -265,11 +265,9 @@ class ReadBackCheck:
         self._position, self._records = tally.bytes_after, tally.records
 
     def _wrong(self, finding: Finding) -> None:
-        rule = RULES[finding.rule]
-        if rule.severity >= Severity.ERROR:
-            message = Verdict(self._tally.target, rule.severity, finding).message
-            where = f"{self._tally.target}: after reading back: {rule.name} at byte {finding.position}"
-            raise ReadBackError(f"{where}: {message}")
+        if finding.is_error:
+            where = f"{self._tally.target}: after reading back: {finding.rule} at byte {finding.position}"
+            raise ReadBackError(f"{where}: {finding.message}")
 
     def _indexed(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         for chunk in chunks:

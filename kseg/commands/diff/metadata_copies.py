@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kseg.errors import UnreadableError
-from kseg.findings import RULES, Finding, Report, Severity
+from kseg.findings import Finding, Report
 from kseg.format.internal_topics.effective_state import effective, topic_names
 from kseg.format.internal_topics.metadata_loading import replayed, state_files
 from kseg.format.internal_topics.state import Data, Item
@@ -86,7 +86,7 @@ def read_copy(path: str) -> MetadataCopy:
         ignored = _ENDS if file == paths[-1] else ()
 
         def report(finding: Finding) -> None:
-            if RULES[finding.rule].severity is Severity.ERROR and finding.rule not in ignored:
+            if finding.is_error and finding.rule not in ignored:
                 faults.append(f"{finding.rule} at byte {finding.position} of {os.path.basename(file)}")
 
         return report

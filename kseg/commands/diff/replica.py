@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kseg.errors import UnreadableError
-from kseg.findings import RULES, Finding, Report, Severity, do_nothing
+from kseg.findings import Finding, Report, do_nothing
 from kseg.format.checks.run_checks import ClaimedOffsets
 from kseg.format.log_loader.loaded_files import LeaderEpochCache
 from kseg.format.record import columns, framing
@@ -277,7 +277,7 @@ class Replica:
         self._report(self.file, finding)
         # A torn tail in the active segment is not damage: a broker may be writing there.
         live = self._active and finding.rule == "truncated-tail"
-        if RULES[finding.rule].severity >= Severity.ERROR and not live:
+        if finding.is_error and not live:
             self.damage += 1
             self.torn = True
 

@@ -35,7 +35,6 @@ from kseg.commands.repair.repair_losses import (
     SegmentRepair,
     UnplacedBatch,
     lost_offsets,
-    message,
     reached,
 )
 from kseg.commands.repair.repaired_checkpoints import EpochCorrector, EpochEvidence
@@ -272,7 +271,7 @@ class KeptBatches:
         tally.salvaged += 1
         if tally.first_lost_offset is None:
             tally.first_lost_offset = repacked.last_offset + 1 if first is None else first
-        why = message(finding)
+        why = finding.message
         if len(lost) > 1:
             each = (str(low) if low == high else f"{low}..{high}" for low, high in lost)
             why += f"; lost are offsets {', '.join(each)}"
@@ -287,7 +286,7 @@ class KeptBatches:
         begin, last = batches.position[row], batches.last_offset[row]
         place = self._tally.source, begin, begin + batches.size[row], first, last
         self._tally.mended += 1
-        self._report(CorrectedBatch(*place, finding.rule, message(finding)))
+        self._report(CorrectedBatch(*place, finding.rule, finding.message))
 
     def _drop_batch(self, end: int, next_offset: int | None) -> None:
         """Report the bytes from the last kept batch to ``end``, where the batch of ``next_offset`` or the file's end is."""
@@ -310,7 +309,7 @@ class KeptBatches:
             ranges.remove(finding)
             self._tally.duplicates += 1
             place = self._tally.source, finding.position or 0, finding.end or 0
-            self._report(DuplicateBatch(*place, None, None, finding.rule, message(finding)))
+            self._report(DuplicateBatch(*place, None, None, finding.rule, finding.message))
         low = self._next_offset
         first, kept = ranges[0].offset if ranges else None, self._last_record
         if first is not None and kept is not None and kept < first < low:
@@ -336,7 +335,7 @@ class KeptBatches:
     def _report_lost(self, finding: Finding, low: int, offsets: tuple[int | None, int | None]) -> None:
         tally = self._tally
         begin, end = finding.position or 0, finding.end or 0
-        why = message(finding)
+        why = finding.message
         first, last = offsets
         if finding.rule == "zero-tail":
             following = self._task.place.following

@@ -14,7 +14,6 @@ from kseg.commands.repair.repair_losses import (
     ReportLine,
     SegmentRepair,
     all_lost,
-    message,
     no_batch,
     reached,
 )
@@ -107,7 +106,7 @@ class PartitionGaps:
                 continue
             rule = gap.rule if lost else "offset-gap"
             other = {"other": gap.other} if gap.other else {}
-            text = message(gap_finding(rule, gap.position, gap.first, gap.last, why, **other))
+            text = gap_finding(rule, gap.position, gap.first, gap.last, why, **other).message
             yield LostOffsets(gap.file, gap.position, gap.position, gap.first, gap.last, rule, text)
 
     def _explain(self, gap: _Gap) -> tuple[bool, str]:

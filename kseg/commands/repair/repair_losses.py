@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from kseg.errors import UnreadableError
-from kseg.findings import RULES, Finding, Policy, Severity, Verdict
+from kseg.findings import RULES, Finding, Policy, Severity
 from kseg.format.checks.offset_checks import MAX_GAPS
 from kseg.text import inclusive_range
 
@@ -279,11 +279,11 @@ class BatchFindings:
     def __call__(self, finding: Finding) -> None:
         severity = self.policy.severity(RULES[finding.rule])
         if severity is Severity.FATAL:
-            raise UnreadableError(f"{self._file}: {Verdict(self._file, severity, finding).message}")
+            raise UnreadableError(f"{self._file}: {finding.message}")
         # A batch is kept if the policy lowers its rule; a proved field must still be corrected.
         if severity >= Severity.ERROR or _is_proved(finding) or finding.rule == "zero-tail":
             self.at.setdefault(finding.position or 0, []).append(finding)
-        elif RULES[finding.rule].severity >= Severity.ERROR:
+        elif finding.is_error:
             self._lowered.setdefault(finding.position or 0, finding)
 
     def drops_batch(self, position: int) -> bool:
@@ -366,11 +366,6 @@ def lost_offsets(findings: Sequence[Finding], low: int, high: int | None) -> lis
         end = next((one[0] - 1 for one in plausible[n:] if one is not None), high)
         lost.append((begin, end) if end is not None and begin <= end else (None, None))
     return lost
-
-
-def message(finding: Finding) -> str:
-    rule = RULES[finding.rule]
-    return Verdict("", rule.severity, finding).message
 
 
 def no_batch(end: int) -> str:

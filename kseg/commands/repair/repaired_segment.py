@@ -265,7 +265,7 @@ class _SegmentRun:
             ).history
         indexes.finish()
         for verdict in checks.result().verdicts:
-            if verdict.severity >= Severity.ERROR and is_about_a_batch(verdict.finding):
+            if verdict.is_error and is_about_a_batch(verdict.finding):
                 error = f"{verdict.rule.name} at byte {verdict.finding.position}: {verdict.message}"
                 return checks.summary, error, history
         if copied is not None and found != copied:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from kseg.commands.tier.remote_segments import NO_END, EpochStart, RemotePlace, ranges_in
 from kseg.errors import KsegError, UnreadableError
-from kseg.findings import RULES, Finding, Report, Severity
+from kseg.findings import Finding, Report
 from kseg.format.internal_topics.decode import decoded_record
 from kseg.format.internal_topics.effective_state import effective, topic_names
 from kseg.format.internal_topics.metadata_loading import state_files
@@ -146,7 +146,7 @@ def _reporter(found: ClusterMetadata, folder: str) -> Report:
     """Return the callback that adds damage to the faults."""
 
     def report(finding: Finding) -> None:
-        if RULES[finding.rule].severity is Severity.ERROR:
+        if finding.is_error:
             found.faults.append(f"{folder}: {finding.rule} at byte {finding.position}: its records are missing")
 
     return report

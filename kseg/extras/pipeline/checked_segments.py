@@ -19,7 +19,7 @@ from kseg.commands.validate.validate import validate_segment
 from kseg.errors import UsageError
 from kseg.extras.pipeline.pipeline_state import INVENTORY, PipelineState, new_file, read_if_exists
 from kseg.extras.views.planned_transactions import EventCollector, ProducerEvent
-from kseg.findings import SERVED, Severity, do_nothing
+from kseg.findings import SERVED, do_nothing
 from kseg.format.checks.batch_checks import EPOCH_RULES
 from kseg.format.checks.run_checks import ClaimedOffsets
 from kseg.format.record.columns import CRC_BAD, BatchColumns
@@ -201,7 +201,7 @@ def check_segment(listed: SegmentFile) -> CheckedSegment:
         result = validate_segment(file, Settings(max_per_rule=_PER_RULE), watch=watch)
         if not result.read_error:
             break
-    errors = (verdict.as_row() for verdict in result.verdicts if verdict.severity >= Severity.ERROR)
+    errors = (verdict.as_row() for verdict in result.verdicts if verdict.is_error)
     damage = [row for row in errors if row["rule"] not in _LOADED]
     if result.foreign and listed.bytes and not damage:
         damage.append({"rule": "no-batch", "message": result.unread})

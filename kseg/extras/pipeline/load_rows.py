@@ -24,7 +24,7 @@ from kseg.extras.serialization.record_decoder import DecodeSettings
 from kseg.extras.views.planned_transactions import LOST, PlannedTransactions, ProducerEvent, outcomes
 from kseg.extras.views.planning import Request, SegmentRange, Split
 from kseg.extras.views.split_rows import Notices, Task, read
-from kseg.findings import RULES, Finding, Severity, without_ranges
+from kseg.findings import Finding, without_ranges
 from kseg.format.segment.row_filter import RowFilter
 from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.format.storage.segment_files import SegmentFile
@@ -141,7 +141,7 @@ def part_rows(
     """Yield the rows of a part. Raises KsegError if its bytes cannot be read, or are not those that were checked."""
 
     def notice(file: SegmentFile, finding: Finding) -> None:
-        if part.checked.is_sound and RULES[finding.rule].severity >= Severity.ERROR:
+        if part.checked.is_sound and finding.is_error:
             raise KsegError(f"{file.path}: {finding.rule} at byte {finding.position}: it has changed since its check")
 
     request = Request(

@@ -13,7 +13,7 @@ from typing import Any
 from kseg.errors import UnreadableError
 from kseg.extras.serialization.json_values import parse_json
 from kseg.extras.serialization.schema_set import Schema, field_of, one_line, schema_of
-from kseg.findings import RULES, Finding, Report, Severity, do_nothing
+from kseg.findings import Finding, Report, do_nothing
 from kseg.format.segment.segment_chunks import chunks_of
 from kseg.format.storage.segment_files import find_segments
 from kseg.format.storage.source import open_source, topic_partition
@@ -138,7 +138,7 @@ def read_schemas_topic(
         tell = report(path)
 
         def watch(finding: Finding) -> None:
-            if not state.lost and RULES[finding.rule].severity is Severity.ERROR:
+            if not state.lost and finding.is_error:
                 state.lost = f"{path}: {finding.rule} at byte {finding.position}, where a schema may be lost"
             tell(finding)
 

@@ -18,7 +18,7 @@ from kseg.extras.serialization import record_decoder
 from kseg.extras.serialization.schema_set import RegistryError
 from kseg.extras.views.planning import Request, SegmentRange, Split, reads_committed
 from kseg.extras.views.view_table import BATCHES, DAMAGE, FINDINGS, FIRST_OFFSET, UNREAD, VIEWS
-from kseg.findings import READ_ERROR, RULES, Finding, Severity, Verdict, do_nothing, unreadable
+from kseg.findings import READ_ERROR, RULES, Finding, Verdict, do_nothing, unreadable
 from kseg.format.checks.run_checks import policy_for
 from kseg.format.record.layout import INT64_MAX, INT64_MIN
 from kseg.format.record.offset_evidence import is_wrapper
@@ -150,7 +150,7 @@ class DamagePolicy:
             return
         self._task.notices.finding(self._piece.file, finding)
         verdict = Verdict(path, self._policy.severity(RULES[finding.rule]), finding)
-        if verdict.severity < Severity.ERROR:
+        if not verdict.is_error:
             return
         if self._task.request.mode == "failfast":
             place = "" if finding.position is None else f"byte {finding.position}: "

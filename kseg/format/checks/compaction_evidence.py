@@ -15,7 +15,6 @@ from kseg.format.segment.records_chunk import Chunk
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import CONSUMER_OFFSETS, TRANSACTION_STATE, base_offset_of
 from kseg.format.storage.source import open_source
-from kseg.rule_table import RULES, Severity
 
 #: Of Kafka's own topics, those with cleanup.policy=compact.
 COMPACTED_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
@@ -158,7 +157,7 @@ class _Gaps:
         self._repeated = False
 
     def stop_at_damage(self, finding: Finding) -> None:
-        self.joined = self.joined or RULES[finding.rule].severity >= Severity.ERROR
+        self.joined = self.joined or finding.is_error
 
     def add(self, chunk: Chunk) -> None:
         batches = chunk.batches

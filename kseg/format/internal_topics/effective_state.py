@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kseg.errors import UnreadableError
-from kseg.findings import RULES, Finding, Report, Severity, do_nothing
+from kseg.findings import Finding, Report, do_nothing
 from kseg.format.internal_topics.decode import DecodedRecord, SnapshotEnds, decode
 from kseg.format.internal_topics.metadata_loading import lost_start, newest_sources, report_lost_segments
 from kseg.format.internal_topics.state import (
@@ -165,7 +165,7 @@ class Effective:
         """Return what passes findings on to ``report``, and notes errors in ``whole``."""
 
         def noted(finding: Finding) -> None:
-            self.whole = self.whole and RULES[finding.rule].severity < Severity.ERROR
+            self.whole = self.whole and not finding.is_error
             report(finding)
 
         return noted

@@ -19,7 +19,6 @@ from kseg.format.storage import local_files
 from kseg.format.storage.naming import BOOTSTRAP, CLUSTER_METADATA, base_offset_of, is_log, is_snapshot, snapshot_id
 from kseg.format.storage.segment_files import path_in
 from kseg.format.storage.source import open_source
-from kseg.rule_table import RULES, Severity
 
 _TAILS = ("truncated-tail", "zero-tail")
 
@@ -36,7 +35,7 @@ def _stop_at_damage(path: str, finding: Finding) -> None:
     batches.
     """
     unnoticed = _TAILS if is_snapshot(path) else _TAILS[:1] if _is_bootstrap(path) else ()
-    is_damage = finding.rule in ("zero-tail", "zero-segment") or RULES[finding.rule].severity >= Severity.ERROR
+    is_damage = finding.rule in ("zero-tail", "zero-segment") or finding.is_error
     if is_damage and finding.rule not in unnoticed:
         raise _Damaged
 

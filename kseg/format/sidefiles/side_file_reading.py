@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from kseg.errors import UnreadableError
-from kseg.findings import READ_ERROR, Finding, Report, Severity, Verdict, read_error, unreadable
+from kseg.findings import READ_ERROR, Finding, Report, read_error, unreadable
 from kseg.format.segment.input_buffer import InputBuffer
 from kseg.format.storage.java_text import LINE_END_BYTES
 from kseg.format.storage.source import Source, open_source
@@ -113,5 +113,5 @@ def positioned_entries_of(path: str, walk: Walk[_Entry], passes: tuple[str, ...]
         if finding.rule == READ_ERROR:
             raise unreadable(path, finding)
         if finding.rule not in passes:
-            raise ValueError(Verdict(path, Severity.ERROR, finding).message)
+            raise ValueError(finding.message)
     return entries

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kseg.errors import KsegError, LimitError, NotASegmentError
-from kseg.findings import RULES, SERVED, Finding, Report, Severity, Verdict, do_nothing, fail_on_read_error
+from kseg.findings import SERVED, Finding, Report, Verdict, do_nothing, fail_on_read_error
 from kseg.format.checks.batch_checks import EPOCH_RULES, CheckState
 from kseg.format.checks.offset_checks import (
     MUST_INCREASE,
@@ -306,7 +306,7 @@ class SourceChecks:
             yield chunk
 
     def _record_finding(self, finding: Finding) -> None:
-        if RULES[finding.rule].severity < Severity.ERROR:
+        if not finding.is_error:
             return
         if finding.rule not in _KEPT:
             self._dropped.add(finding.position or 0)
@@ -329,7 +329,7 @@ def side_file_error(path: Path) -> Verdict | None:
             with open_source(file.path) as source:
                 for _ in known.side.walk(source, known.base_offset, report):
                     pass
-    return next((verdict for verdict in collector.verdicts if verdict.severity >= Severity.ERROR), None)
+    return next((verdict for verdict in collector.verdicts if verdict.is_error), None)
 
 
 class ReadBackError(KsegError):

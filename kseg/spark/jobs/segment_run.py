@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from kseg.errors import KsegError, UsageError
-from kseg.findings import RULES, Finding, Severity, Verdict
+from kseg.findings import Finding
 from kseg.format.compress.codecs import compress
 from kseg.format.record import encoder
 from kseg.format.record.layout import CONTROL, FIRST_LEADER_EPOCH, INT32_MAX, LOG_APPEND_TIME, RECORD_BATCH_OVERHEAD
@@ -157,11 +157,8 @@ def _seal(log: IO[bytes]) -> None:
     path = Path(log.name)
 
     def wrong(finding: Finding) -> None:
-        rule = RULES[finding.rule]
-        if rule.severity >= Severity.ERROR:
-            raise KsegError(
-                f"{path}: after reading back: {rule.name}: {Verdict(str(path), rule.severity, finding).message}"
-            )
+        if finding.is_error:
+            raise KsegError(f"{path}: after reading back: {finding.rule}: {finding.message}")
 
     offsets, times = index_paths(path)
     with (
