@@ -15,7 +15,7 @@ from kseg.commands.dump import framed_dump
 from kseg.commands.validate.folder_checks import check_folders
 from kseg.commands.validate.validate_ranges import validate_files
 from kseg.engine import lazy
-from kseg.errors import UnreadableError, UsageError
+from kseg.errors import UnreadableError, UsageError, each_once
 from kseg.extras.serialization import record_decoder
 from kseg.extras.serialization.decoding import NOT_DECODED, DecodedValue, FieldDecoder
 from kseg.extras.serialization.record_decoder import DecodeSettings
@@ -218,7 +218,8 @@ def scan(
 
     Reading begins with the first pull; this function only opens the paths. Each stream begins at the start. Reading
     continues after damage: ``report`` is called with the path and each Finding, ``unread`` with a line for each file that
-    cannot be read. Without ``unread`` such a file ends the stream with an error.
+    cannot be read, and for each reason why a schema cannot, which is then the error of the decoded value. Without ``unread``
+    such a file or schema ends the stream with an error.
 
     Raises UsageError for wrong arguments or if pyarrow is not installed, and UnreadableError for a missing path.
     """
@@ -229,7 +230,7 @@ def scan(
     decoding = decode_settings(schemas, key_as, value_as)
     decoder = None
     if decoding is not None:  # raises UsageError for names and sources that are wrong
-        decoding, decoder = record_decoder.typed_decoder(decoding, lambda: planning.topics_in(paths))
+        decoding, decoder = record_decoder.typed_decoder(decoding, lambda: planning.topics_in(paths), undecoded(unread))
     wanted = view_table.columns_of(view, texts(columns), contents=decoding.columns if decoding else ())
     asked = planning.Request(
         paths,
@@ -258,6 +259,17 @@ def raise_unreadable(line: str) -> None:
     raise UnreadableError(line)
 
 
+def undecoded(unread: Callable[[str], object] | None) -> record_decoder.Unread:
+    """Return what a decoder calls for a schema that a source has not given: ``unread`` once for each reason.
+
+    Without ``unread`` it raises RegistryError.
+    """
+    if unread is None:
+        return record_decoder.raise_unread
+    tell = each_once(unread)
+    return lambda found: tell(found.error or "")
+
+
 def paths_of(path: Path | Sequence[Path]) -> list[str]:
     """Return one path or several as texts."""
     return [os.fspath(one) for one in ([path] if isinstance(path, (str, os.PathLike)) else path)]
@@ -270,6 +282,8 @@ def texts(given: str | Iterable[str]) -> tuple[str, ...]:
 
 def check_name(what: str, given: str, known: Iterable[str]) -> None:
     """Raise UsageError if the value of an argument is none of the known ones."""
+    if not isinstance(given, str):
+        raise UsageError(f"{what}: expected a text, got {given!r}")
     if given not in known:
         raise UsageError(unknown_name(what, given, known))
 

@@ -40,7 +40,17 @@ from kseg.format.storage.segment_files import (
     without_unused,
 )
 from kseg.format.storage.source import STDIN, topic_partition
-from kseg.library import Path, Schemas, check_name, decode_settings, offset_range, paths_of, raise_unreadable, texts
+from kseg.library import (
+    Path,
+    Schemas,
+    check_name,
+    decode_settings,
+    offset_range,
+    paths_of,
+    raise_unreadable,
+    texts,
+    undecoded,
+)
 from kseg.results import Settings
 from kseg.text import Time, as_bytes, check_number, epoch_time
 
@@ -132,7 +142,7 @@ def grep(
     if isolation == READ_COMMITTED:
         logs = TransactionLogs.at_stable_offsets([file.path for file in files], unknown)
     dump = DumpRequest(True, limits.of_rows, verify_crc=verify_crc, wrong_crc=True, logs=logs)
-    request = GrepRequest(query, decoding, dump).asking()
+    request = GrepRequest(query, decoding, dump).asking(undecoded(unread))
     request.search_in(SegmentFile(""), MatchClock())  # raises UsageError for a wrong pattern now
     return islice(_found(request, files, report, tell), limit)
 

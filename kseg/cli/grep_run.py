@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -171,7 +171,7 @@ class GrepRun:
         """Yield the ranges of a file for the workers: none if this process searches alone."""
         if not size or self._rereads:
             return
-        stamp = stamp_of(file.path)
+        stamp, request = stamp_of(file.path), replace(self.request, own=None)
         first, stop, starts = 0, size, [0]
         if not self.request.has_neighbours:  # the records before and after a match can be in other ranges
             try:
@@ -180,7 +180,7 @@ class GrepRun:
             except KsegError:
                 first, stop, starts = 0, size, [0]  # the reader reports it
         for start, end in pairwise([first, *(start for start in starts if first < start < stop), stop]):
-            yield _Range(self.request, file, start, end, stop, stamp)
+            yield _Range(request, file, start, end, stop, stamp)
 
     @property
     def _rereads(self) -> bool:

@@ -244,6 +244,7 @@ def test_standard_input_can_be_an_archive_only() -> None:
     ("arguments", "message"),
     [
         ({"view": "recods"}, "unknown view 'recods': did you mean records?"),
+        ({"view": ["offset"]}, "view: expected a text, got "),
         ({"columns": ["kye"]}, "view records: unknown column 'kye': did you mean key?"),
         ({"offsets": "9-"}, "offsets: expected A:B"),
         ({"since": "soon"}, "since: expected ISO 8601"),

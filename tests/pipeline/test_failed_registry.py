@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +15,7 @@ from kseg.extras.serialization import schema_sources as client
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.pipelines import config, statuses, table_rows
 from tests.support.pipelines import run_in_process as run
-from tests.support.records import plain
-from tests.support.schema_registry import Registry, serialized_registry
+from tests.support.schema_registry import Registry, damaged_schemas, serialized_registry
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "serialized"
 #: The oldest version of the topic's values: some records have its id.
@@ -86,18 +84,6 @@ def test_a_replay_with_a_failed_request_changes_nothing(registry: Registry, path
     failed = run(path, "replay", "--topic", "orders", "--offsets", "0:0:7")
     assert (failed.returncode, "HTTP 503" in failed.stderr) == (2, True)
     assert (offsets(path), offsets(path, "__rejects")) == (list(range(7)), [])
-
-
-def damaged_schemas(folder: Path, number: int) -> int:
-    """Write the topic of the schemas in batches of one record; return the byte of the one with this id, which is damaged."""
-    with open_segment(FIXTURE / "_schemas-0" / f"{0:020}.log") as segment:
-        records = [plain(record) for record in segment.records()]
-    registered = [build_batch([record]) for record in records]
-    (lost,) = (n for n, record in enumerate(records) if json.loads(record.value or b"{}").get("id") == number)
-    folder.mkdir()
-    damaged = [data[:-1] + bytes([data[-1] ^ 1]) if n == lost else data for n, data in enumerate(registered)]
-    (folder / f"{0:020}.log").write_bytes(b"".join(damaged))
-    return sum(map(len, registered[:lost]))
 
 
 def test_a_damaged_topic_of_schemas_holds_only_what_needs_the_lost_schema(tmp_path: Path) -> None:

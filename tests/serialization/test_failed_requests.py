@@ -127,19 +127,23 @@ def test_a_refused_connection_is_no_match(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_functions_raise(registry: Registry, url: str) -> None:
-    """A scan and a search raise, also with ``unread`` for files; they ask a registry anew. A value has the schema's id."""
+    """A scan and a search raise, or tell ``unread`` the reason; they ask a registry anew. A value has the schema's id."""
     schemas = kseg.Schemas(registry=url)
     reason, _ = fail(registry, "busy")
     lines: list[str] = []
-    for unread in (None, lines.append):
-        scanned = kseg.scan(ORDERS, schemas=schemas, unread=unread)
-        with pytest.raises(UnreadableError, match=reason):
-            list(scanned.to_batches())
+    with pytest.raises(UnreadableError, match=reason):
+        list(kseg.scan(ORDERS, schemas=schemas).to_batches())
+    rows = [
+        row
+        for batch in kseg.scan(ORDERS, schemas=schemas, unread=lines.append).to_batches()
+        for row in batch.to_pylist()
+    ]
+    assert [row["value_error"] for row in rows] == [f"registry {url}: {reason}"] * 3 + [None] * 4
+    assert lines == [f"registry {url}: {reason}"]
     with pytest.raises(UnreadableError, match=reason):
         list(kseg.grep(ORDERS, "no such text", schemas=schemas))
     found = schemas.decode(b"\0\0\0\0\2", "orders")
     assert (found.unread, found.schema_id, found.error) == ("2", 2, f"registry {url}: {reason}")
     registry.broken.clear()
-    assert not lines
     assert list(kseg.grep(ORDERS, "no such text", schemas=schemas)) == []
     assert schemas.decode(b"\0\0\0\0\x63", "orders").unread is None

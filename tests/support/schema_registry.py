@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from kseg import open_segment
 from kseg.extras.serialization.schema_set import Reference, guid_of
+from kseg.format.writer.records_builder import build_batch
+from tests.support.records import plain
 
 SERIALIZED = Path(__file__).parents[2] / "fixtures" / "serialized"
 
@@ -168,3 +171,15 @@ def serialized_registry() -> Registry:
         json.loads(line) for line in (SERIALIZED / "registry.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     return found
+
+
+def damaged_schemas(folder: Path, number: int) -> int:
+    """Write the topic of the schemas in batches of one record; return the byte of the one with this id, which is damaged."""
+    with open_segment(SERIALIZED / "_schemas-0" / f"{0:020}.log") as segment:
+        records = [plain(record) for record in segment.records()]
+    registered = [build_batch([record]) for record in records]
+    (lost,) = (n for n, record in enumerate(records) if json.loads(record.value or b"{}").get("id") == number)
+    folder.mkdir()
+    damaged = [data[:-1] + bytes([data[-1] ^ 1]) if n == lost else data for n, data in enumerate(registered)]
+    (folder / f"{0:020}.log").write_bytes(b"".join(damaged))
+    return sum(map(len, registered[:lost]))

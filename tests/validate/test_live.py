@@ -28,7 +28,7 @@ COMMANDS = (
 MERGED = ": merged by the log cleaner or truncated since it was listed: run kseg again"
 # A note, not an error: the files are of the past.
 DELETED = "kseg: a broker deleted "
-AGAIN = 3
+AGAIN = 10
 
 
 @pytest.fixture(scope="module")

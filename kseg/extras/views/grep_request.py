@@ -42,16 +42,12 @@ class GrepRequest:
         """The decoder of keys and values, the same each time in a process; None without one."""
         return self.own or (_decoder(self.decoding) if self.decoding else None)
 
-    def asking(self, unread: record_decoder.Unread | None = None) -> GrepRequest:
+    def asking(self, unread: record_decoder.Unread) -> GrepRequest:
         """Return the request with another decoder for this process, which asks a registry again.
 
-        ``unread`` is that of RecordDecoder, None to raise RegistryError.
+        ``unread`` is that of RecordDecoder.
         """
-        if not self.decoding or self.decoding.registry is None:
-            return self
-        return replace(
-            self, own=record_decoder.record_decoder(self.decoding, unread=unread or record_decoder.raise_unread)
-        )
+        return replace(self, own=record_decoder.record_decoder(self.decoding, unread=unread)) if self.decoding else self
 
     @property
     def has_neighbours(self) -> bool:
