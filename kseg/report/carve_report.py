@@ -43,8 +43,9 @@ _LINK = RowKind("carve", "Links between runs", "also in evidence.jsonl, as the n
     Column(
         "strength",
         "text",
-        "proof: by a CRC; strong: wrong only for two partitions that one producer filled alike, if each "
-        "lost what the other kept; guess: used with --guess only, or within a run whose blocks touch",
+        "proof: by the CRC of a torn batch with a producer's sequence; strong: wrong only for two partitions that one "
+        "producer filled alike, if each lost what the other kept or both are torn in the same bytes; guess: used with "
+        "--guess only, or within a run whose blocks touch",
         values=STRENGTHS,
     ),
     Column("why", "text", "the evidence"),

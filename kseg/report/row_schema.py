@@ -17,7 +17,7 @@ from kseg.schema import BATCH_COLUMNS, CONTENT_COLUMNS, DECODED, RECORD_COLUMNS,
 from kseg.text import one_of
 
 #: Raise it with each change of the rows, and name the change in CHANGES.md.
-VERSION = 20
+VERSION = 21
 #: The modules that declare rows, in the order of the documentation.
 _DECLARED = (
     "effective_report",
