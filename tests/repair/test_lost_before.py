@@ -58,8 +58,8 @@ def _checkpoint(name: str, offset: int) -> Callable[[Path], object]:
     return lambda folder: (folder.parent / name).write_text(f"0\n1\nt 0 {offset}\n")
 
 
-def _add_index(folder: Path) -> None:
-    (folder / f"{4:020}.index").touch()
+def _add(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).touch()
 
 
 _HOLE = [_batch(0, 4), _batch(8, 4)]
@@ -71,10 +71,17 @@ PARTITIONS: dict[str, tuple[list[tuple[int, list[bytes]]], Callable[[Path], obje
     "keys that are repeated between gaps": ([(0, [*_HOLE, _batch(16, 4)])], None, True),
     "fewer records than offsets": ([(0, [_batch(0, 4, without=2), _batch(8, 4)])], None, False),
     "the cleaner was there": ([(0, _HOLE)], _checkpoint("cleaner-offset-checkpoint", 9), False),
+    "a cleaner is at work": ([(0, _HOLE)], _add("00000000000000000012.log.cleaned"), False),
+    "a cleaner has replaced a segment": ([(0, _HOLE)], _add("00000000000000000000.log.deleted"), False),
+    "a segment was deleted": ([(0, _HOLE)], _add("00000000000000000010.log.deleted"), True),
     "before the log start": ([(0, _HOLE)], _checkpoint("log-start-offset-checkpoint", 8), False),
     "between segments": ([(0, [_batch(0, 4)]), (8, [_batch(8, 4)])], None, True),
     "between compacted segments": ([(0, [_batch(0, 4, without=2)]), (8, [_batch(8, 4)])], None, False),
-    "an index of a lost segment": ([(0, [_batch(0, 4)]), (8, [_batch(8, 4)])], _add_index, True),
+    "an index of a lost segment": (
+        [(0, [_batch(0, 4)]), (8, [_batch(8, 4)])],
+        _add("00000000000000000004.index"),
+        True,
+    ),
     "at the start of a segment": ([(0, [_batch(0, 4, key=None)]), (4, [_batch(8, 4)])], None, True),
     "message sets": ([(0, [_batch(0, 4, magic=1), _batch(8, 4, magic=1)])], None, True),
     "messages": ([(0, [_batch(0, 1, magic=1), _batch(8, 1, magic=1)])], None, True),

@@ -21,7 +21,7 @@ from kseg.format.checks import compaction_evidence
 from kseg.format.checks.compaction_evidence import COMPACTED_TOPICS, CompactionEvidence, orphan_within
 from kseg.format.checks.offset_checks import gap_finding
 from kseg.format.sidefiles.log_end import checkpointed
-from kseg.format.storage.naming import CLEANER_OFFSETS, LOG_STARTS, base_offset_of, is_index, is_log
+from kseg.format.storage.naming import LOG_STARTS, base_offset_of, is_index, is_log
 from kseg.format.storage.source import local_size, topic_partition
 from kseg.format.writer.output_guards import PartitionFolder
 
@@ -51,14 +51,10 @@ class PartitionGaps:
 
     def __init__(self, partition: PartitionFolder, replicas: Sequence[str] = ()) -> None:
         folders = [Path(replica) for replica in replicas] or [partition.path]
-        log_starts, cleaned = (
-            [offset for folder in folders for offset in checkpointed(folder, (name,))]
-            for name in (LOG_STARTS, CLEANER_OFFSETS)
-        )
         self._evidence = CompactionEvidence(
-            max(log_starts, default=0),
-            max(cleaned, default=None),
+            max((offset for folder in folders for offset in checkpointed(folder, (LOG_STARTS,))), default=0),
             compacted=topic_partition(str(folders[0] / "x"))[0] in COMPACTED_TOPICS,
+            folders=[*map(str, folders)],
         )
         self._partition = partition
         logs = {name.removesuffix(".swap").removesuffix(".log") for name in partition.logs}

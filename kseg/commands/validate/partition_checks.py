@@ -63,7 +63,7 @@ class PartitionChecks:
         self._cleaned = known.get(CLEANER_OFFSETS)
         self._compacted = compacted
         self._log_start = known.get(LOG_STARTS, 0)
-        evidence = CompactionEvidence(self._log_start, self._cleaned, compacted=compacted)
+        evidence = CompactionEvidence(self._log_start, self._cleaned, compacted=compacted, folders=(folder,))
         self._history = PartitionState(folder, names, report_for, compaction=evidence)
         self.missing = MissingOffsets(self._history)
         if deep:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 
 from kseg.errors import KsegError
 from kseg.findings import Finding
@@ -12,8 +14,9 @@ from kseg.format.record.layout import CONTROL
 from kseg.format.record.offset_evidence import LIMIT, SEVERAL, span_of
 from kseg.format.segment import segment_chunks
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.storage import local_files
-from kseg.format.storage.naming import CONSUMER_OFFSETS, TRANSACTION_STATE, base_offset_of
+from kseg.format.sidefiles import log_end
+from kseg.format.storage import local_files, resting_logs
+from kseg.format.storage.naming import CLEANER_OFFSETS, CONSUMER_OFFSETS, TRANSACTION_STATE, base_offset_of
 from kseg.format.storage.source import open_source
 
 #: Of Kafka's own topics, those with cleanup.policy=compact.
@@ -32,6 +35,8 @@ class CompactionEvidence:
     ``keyless_from`` is the base offset of the first segment with a record that has no key. ``unopened``: compressed v0 or v1
     message sets were not decompressed. ``gaps`` is the number of gaps between batches,
     and ``apart`` returns whether keys are repeated between them (``gaps_are_apart``), None if that is not known.
+
+    ``folders`` are those of the partition or of its replicas: a broker can have cleaned them since ``cleaned`` was read.
     """
 
     log_start: int = 0
@@ -42,6 +47,8 @@ class CompactionEvidence:
     gaps: int = 0
     keyless_from: int | None = None
     apart: Callable[[], bool] | None = None
+    folders: Sequence[str] = ()
+    _being_cleaned: bool | None = None
 
     def add_keyless(self, base: int) -> None:
         """Add that the segment with this base offset has a record without a key. Segments are added in order."""
@@ -79,6 +86,8 @@ class CompactionEvidence:
             return False, f"harmless, the log starts at offset {self.log_start}"
         if zeros:
             return True, "probably lost, because the file ends with zeros"
+        if self.cleaned is None or self.cleaned <= last:
+            self._look_again()
         if self.cleaned is not None and last < self.cleaned:
             return False, f"probably compacted, because the cleaner has reached offset {self.cleaned}"
         truncated = ""
@@ -98,6 +107,8 @@ class CompactionEvidence:
             return True, f"lost, because {orphan} belongs to a missing segment"
         if self.keyless_from is not None and self.keyless_from < base:
             return True, "lost, because earlier records have no key, so the log was not compacted"
+        if self._being_cleaned:
+            return False, "probably compacted, because files of a log cleaner are in the folder"
         if self.keyless_from is not None:
             return True, "probably lost, because a compacted topic has no records without a key"
         if self.gaps >= SEVERAL:
@@ -112,6 +123,15 @@ class CompactionEvidence:
         if self.unopened:
             return False, "compacted or lost (compressed v0 and v1 message sets were not decompressed)"
         return True, "probably lost, because nothing indicates compaction"
+
+    def _look_again(self) -> None:
+        """Read once what a cleaner has done until now, after the segments were read."""
+        if self._being_cleaned is None:
+            self._being_cleaned = any(map(resting_logs.is_being_cleaned, self.folders))
+            offsets = [
+                *chain.from_iterable(log_end.checkpointed(Path(folder), (CLEANER_OFFSETS,)) for folder in self.folders)
+            ]
+            self.cleaned = max(offsets, default=self.cleaned)
 
 
 def orphan_within(folder: str, indexes: Iterable[str], first: int, last: int) -> str | None:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Collection, Iterable
 
-from kseg.errors import VanishedError
+from kseg.errors import KsegError, VanishedError
 from kseg.format.storage import local_files
 from kseg.format.storage.naming import is_url, logs_among
 from kseg.format.storage.source import LATELY
@@ -27,6 +27,21 @@ def is_at_rest(folder: str, logs: Iterable[str]) -> bool:
     if set(logs_among(names)) != {os.path.basename(path) for path in logs}:
         return False
     return not any(_was_renamed_lately(os.path.join(folder, name)) for name in names if name.endswith(".swap"))
+
+
+def is_being_cleaned(folder: str) -> bool:
+    """Return whether a folder has files of a log cleaner: new segments, or old ones next to the segment in their place.
+
+    A cleaner replaces one group of segments after the other, and enters the partition in its checkpoint after the last
+    (``Cleaner.doClean``, ``LogCleanerManager.doneCleaning``). What retention or a truncation deletes has no segment in its
+    place.
+    """
+    try:
+        names = set(local_files.names_in(folder))
+    except KsegError:
+        return False
+    new = any(name.endswith((".log.cleaned", ".log.swap")) for name in names)
+    return new or any(name.endswith(".log.deleted") and name.removesuffix(".deleted") in names for name in names)
 
 
 def is_being_replaced(folder: str, name: str, names: Collection[str]) -> bool:
