@@ -109,6 +109,9 @@ class Broker:
         if os.path.dirname(made.folder) in self._not_its_own:
             return made
         other = self._homes.setdefault(partition, made.folder)
+        # A running broker can have moved a replica between its disks since it was read (KIP-113).
+        if other != made.folder and not os.path.isdir(other):
+            other = self._homes[partition] = made.folder
         if other == made.folder or any(step.action in STRAYS for step in made.steps):
             return made
         step = Step("refuse", why=f"{other} has the same partition: compare them (kseg diff), and keep one")

@@ -5,19 +5,23 @@ They are rebuilt as ``UnifiedLog.rebuildProducerState`` of Kafka 4.3 does.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from operator import itemgetter
 
+from kseg.format.log_loader.broker_reader import BrokerReader
 from kseg.format.log_loader.loaded_files import RefusedError
 from kseg.format.log_loader.log_segment import LogSegment
 from kseg.format.log_loader.partition_files import File, Files, offset_of
 from kseg.format.log_loader.plan import FORGET, NOTHING_LOST, Lost, Step, loss_of_range
 from kseg.format.log_loader.producers import Producers
-from kseg.format.storage.naming import base_offset_of
+from kseg.format.storage import local_files
+from kseg.format.storage.naming import base_offset_of, is_in_use
 from kseg.text import count_of
 
 
@@ -46,6 +50,17 @@ class LoadingLog:
         if log.path is None or begin >= end:
             return NOTHING_LOST
         return loss_of_range(log.path, log.begin + begin, log.begin + end, self._usable_from)
+
+    def lost_after(self, log: File, stop: int, end: int) -> Lost:
+        """Return what is lost from the byte on where a broker stopped reading, up to byte ``end``.
+
+        A running broker can have appended to a preallocated segment since: it keeps what it can read there now.
+        """
+        if log.path is not None and is_in_use(os.path.dirname(os.path.dirname(local_files.absolute(log.path)))):
+            reader = BrokerReader(log, stop, end, verify=True)
+            deque(reader.windows(), maxlen=0)
+            stop = reader.stop
+        return self.lost(log, stop, end)
 
     @cached_property
     def _usable_from(self) -> int:

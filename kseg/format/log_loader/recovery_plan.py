@@ -308,7 +308,7 @@ class _Loading:
         if before > segment.size:
             self.log.add_step(
                 "truncate-segment", segment.name, why, position=segment.size, offset=segment.end,
-                lost=self.log.lost(segment.log, segment.size, before),
+                lost=self.log.lost_after(segment.log, segment.size, before),
             )  # fmt: skip
 
     def _recover_log(self) -> tuple[bool, int]:
