@@ -40,7 +40,7 @@ from kseg.format.storage.log_dir_places import (
     partition_replicas,
     replicas_of_one,
 )
-from kseg.format.storage.naming import is_url
+from kseg.format.storage.naming import is_in_use, is_url
 from kseg.format.storage.segment_files import SegmentFile, check_exists
 from kseg.format.storage.source import STDIN, is_metadata_log, local_size
 from kseg.format.writer.output_guards import folder_of_results
@@ -104,6 +104,9 @@ def diff(asked: DiffOptions) -> int:
     for a, b in dict.fromkeys(combinations(paths, 2)):
         if STDIN not in (a, b) and os.path.realpath(a) == os.path.realpath(b):
             note(f"{a} and {b} are the same files: they are compared with themselves")
+    for path in paths:
+        if path != STDIN and (is_in_use(path) or is_in_use(os.path.dirname(os.path.abspath(path)))):
+            note(f"{path}: a broker runs there: what it writes meanwhile can be a difference at the end")
     common.check_outputs()
     metadata = all(os.path.isdir(path) and is_metadata_log(path) for path in paths)
     export = _export(asked, paths, metadata=metadata)

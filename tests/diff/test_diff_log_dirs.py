@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from kseg.format.segment import several_processes
 from tests.support import fleet
 from tests.support.cli import invoke
 from tests.support.cli import kseg_here as kseg
+from tests.support.folders import copied, held_lock
 from tests.support.read_faults import local_faults
 
 TOPIC_IDS = "version: 0\ntopic_id: {}\n"
@@ -190,3 +192,15 @@ def test_wrong_arguments(brokers: list[Path], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     run = kseg("diff", tmp_path / "empty", brokers[0])
     assert (run.returncode, "no segment found" in run.stderr) == (2, True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a running broker is detected on Linux only")
+def test_a_running_broker_is_named(tmp_path: Path) -> None:
+    """The replicas are read one after the other: a difference at the end can be what was written meanwhile."""
+    for name in ("a", "b"):
+        copied("4.3.0-v2-none", tmp_path / name)
+    with held_lock(tmp_path / "a"):
+        for place in ("", "orders-0"):
+            done = invoke("diff", tmp_path / "a" / place, tmp_path / "b" / place)
+            assert done.exit_code == 0
+            assert done.stderr.count("a broker runs there") == 1, done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,20 +13,12 @@ import pytest
 from kseg.commands import recovery
 from kseg.format.log_loader.loading_log import LoadingLog
 from kseg.format.log_loader.plan import Lost
-from kseg.format.storage.naming import is_in_use
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cli import invoke
+from tests.support.folders import held_lock
 from tests.support.records import NOW
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a running broker is detected on Linux only")
-
-_LOCK = """
-import fcntl, sys
-file = open(sys.argv[1], "w")
-fcntl.lockf(file, fcntl.LOCK_EX)
-print("locked", flush=True)
-sys.stdin.read()
-"""
 
 
 @pytest.fixture
@@ -35,14 +26,8 @@ def log_dir(tmp_path: Path) -> Iterator[Path]:
     """Return a log directory whose lock another process holds, as a broker does."""
     found = tmp_path / "disk"
     found.mkdir()
-    with subprocess.Popen(
-        [sys.executable, "-c", _LOCK, found / ".lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout
-        assert holder.stdout.readline() == b"locked\n"
-        assert is_in_use(str(found))
+    with held_lock(found):
         yield found
-        holder.communicate(b"")
 
 
 def batches(first: int, end: int) -> bytes:
