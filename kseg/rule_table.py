@@ -160,7 +160,7 @@ _TABLE = (
          "Reads it as milliseconds: time retention deletes the segment at once or never.",
          "Let the producer send timestamps in milliseconds, or set message.timestamp.type=LogAppendTime."),
     Rule("K211", "invalid-timestamp", _E, "negative timestamp {timestamp}: only -1 (no timestamp) is allowed",
-         "Rejects it when it is produced (since 0.11). Serves a stored one.",
+         "Replaces it by that of the records when it is produced. Serves a stored one.",
          "Let the producer send timestamps of 0 or above, or set message.timestamp.type=LogAppendTime."),
     Rule("K212", "leader-epoch-regression", _E, "leader epoch {epoch} {why}",
          "Recovery rebuilds the epoch cache from batches, and no CRC covers their epochs: followers truncate at a wrong "
@@ -253,6 +253,11 @@ _TABLE = (
          "record {index} at offset {offset}: timestamp {timestamp:time} is older than the {limit:,} ms that are allowed",
          "Rejects it when it is produced (message.timestamp.before.max.ms). Serves a stored one.",
          "Let the producer send current timestamps, or raise message.timestamp.before.max.ms of the topic."),
+    Rule("K314", "negative-timestamp", _W,
+         "record {index} at offset {offset}: timestamp {timestamp} is negative, only -1 (no timestamp) is allowed",
+         "Accepts it from clients that send it and serves it, unless it compresses the batch again. Its log cleaner fails "
+         "at it: a compacted topic is no longer compacted.",
+         "For new records: let the producer send timestamps of 0 or above, or set message.timestamp.type=LogAppendTime."),
     # K4: codecs
     Rule("K401", "unknown-codec", _E, "codec {codec}: {why}", _OPENED, *do.RESTORE),
     Rule("K402", "undecodable-payload", _E, "the {codec} data cannot be decompressed: {why}", _OPENED, *do.RESTORE),

@@ -200,6 +200,8 @@ CASES |= {
         lambda data: _timestamps(data, entries(data)[1].at, 7_258_118_400_000)),
     "invalid-timestamp": Case(PLAIN, "the timestamps of the second batch are -60000; its CRC is correct",
         lambda data: _timestamps(data, entries(data)[1].at, -60_000)),
+    "negative-timestamp": Case(PLAIN, "the timestamps of the second batch are -60000, and it names -1 as the largest",
+        lambda data: alter(data, entries(data)[1].at, base_timestamp=-60_000, max_timestamp=-1)),
     "leader-epoch-regression": Case(PLAIN, "the leader epoch of the second batch is 7; no CRC covers it",
         lambda data: put(data, entries(data)[1].at, partition_leader_epoch=7)),
     "leader-epoch-jump": Case(PLAIN, "the leader epoch of the last batch is 2,000,000,000; no CRC covers it",

@@ -215,8 +215,13 @@ BOUNDS: list[Bound] = [
     ),
     ("invalid-timestamp", {}, lambda stored: [batch(0, max_timestamp=stored)], {-1: False, -2: True, -(1 << 63): True}),
     (
-        "invalid-timestamp", {}, lambda stored: [message(0, 1, timestamp=stored)],
+        "negative-timestamp", {}, lambda stored: [message(0, 1, timestamp=stored)],
         {0: False, -1: False, -2: True},
+    ),
+    ("negative-timestamp", {}, lambda stored: [batch(0, timestamp=stored)], {-1: False, -2: True, -(1 << 63): True}),
+    (
+        "max-timestamp-mismatch", {}, lambda stored: [batch(0, timestamp=stored, max_timestamp=-1)],
+        {-60_000: False, -1: False, 0: True},  # a broker writes -1 for all that are lower
     ),
     (
         "future-timestamp", {"future_ms": 10}, lambda stored: [batch(0, timestamp=stored)],

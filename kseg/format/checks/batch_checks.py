@@ -166,15 +166,21 @@ def check_attributes(batches: BatchColumns, settings: CheckSettings, state: Chec
 
 
 def check_timestamps(batches: BatchColumns, settings: CheckSettings, state: CheckState, report: Report) -> None:
-    """Report ``future-timestamp``, ``timestamp-unit`` and ``invalid-timestamp`` for the largest timestamp of each batch."""
+    """Report ``future-timestamp``, ``timestamp-unit`` and ``invalid-timestamp`` for the largest timestamp of each batch.
+
+    The timestamp of an uncompressed v1 message is that of its record: a negative one is a ``negative-timestamp``.
+    """
     future = settings.now + settings.future_ms
     seconds_begin, seconds_end = SECONDS
     for row in range(batches.count):
         timestamp = batches.max_timestamp[row]
         if seconds_end <= timestamp <= future or -1 <= timestamp < seconds_begin or not batches.selected[row]:
             continue
-        if timestamp < -1:
+        if timestamp < -1 and (batches.magic[row] >= 2 or batches.attributes[row] & CODEC_MASK):
             report(batch_finding("invalid-timestamp", batches, row, timestamp=timestamp))
+        elif timestamp < -1:
+            place = {"index": 0, "offset": batches.base_offset[row]}
+            report(batch_finding("negative-timestamp", batches, row, timestamp=timestamp, **place))
         elif unit := unit_of(timestamp):
             report(batch_finding("timestamp-unit", batches, row, timestamp=timestamp, unit=unit))
         else:

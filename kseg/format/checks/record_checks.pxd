@@ -8,7 +8,7 @@ from kseg.format.record.framing cimport clamped
 from kseg.format.record.offset_evidence cimport shows_compaction
 from kseg.format.record.default_records cimport skip_headers
 
-cdef long long CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
+cdef long long CODEC_MASK, CONTROL, LOG_APPEND_TIME, NO_TIMESTAMP, TRANSACTIONAL
 
 @cython.locals(
     batches=BatchColumns, offsets="long long[::1]", row=cython.Py_ssize_t, total=cython.longlong,
@@ -25,6 +25,11 @@ cpdef update_compaction_evidence(chunk, CheckState state)
     batches=BatchColumns, row=cython.Py_ssize_t, stored=cython.longlong, largest=cython.longlong, checked=cython.bint,
 )
 cpdef check_max_timestamps(chunk, settings, report)
+
+@cython.locals(
+    batches=BatchColumns, timestamps="long long[::1]", row=cython.Py_ssize_t, first=cython.Py_ssize_t, i=cython.Py_ssize_t,
+)
+cpdef check_negative_timestamps(chunk, settings, report)
 
 @cython.locals(batches=BatchColumns, row=cython.Py_ssize_t)
 cpdef check_record_attributes(chunk, settings, report)

@@ -15,7 +15,7 @@ from kseg.format.record import control_records
 from kseg.format.record.columns import BatchColumns
 from kseg.format.record.default_records import skip_headers
 from kseg.format.record.framing import clamped
-from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL
+from kseg.format.record.layout import CODEC_MASK, CONTROL, LOG_APPEND_TIME, NO_TIMESTAMP, TRANSACTIONAL
 from kseg.format.record.offset_evidence import shows_compaction
 from kseg.format.segment.records_chunk import Chunk, record_finding
 from kseg.text import count_of
@@ -104,17 +104,32 @@ def update_compaction_evidence(chunk: Chunk, state: CheckState) -> None:
 def check_max_timestamps(chunk: Chunk, settings: CheckSettings, report: Report) -> None:
     """Report ``max-timestamp-mismatch`` for CreateTime batches.
 
-    With LogAppendTime, all records have the timestamp of the header. A header below -1 is an ``invalid-timestamp``.
+    With LogAppendTime, all records have the timestamp of the header. A header below -1 is an ``invalid-timestamp``. A broker
+    writes -1 if all records have a lower timestamp (``LogValidator``).
     """
     if chunk.resumed:
         return
     batches = chunk.batches
     for row in range(chunk.first, chunk.stop):
         stored = batches.max_timestamp[row]
-        largest = batches.largest_timestamp[row]
+        largest = max(batches.largest_timestamp[row], NO_TIMESTAMP)
         checked = batches.record_total[row] and stored >= -1 and batches.magic[row] and batches.intact[row]
         if largest != stored and checked and not batches.attributes[row] & LOG_APPEND_TIME:
             report(batch_finding("max-timestamp-mismatch", batches, row, stored=stored, actual=largest))
+
+
+def check_negative_timestamps(chunk: Chunk, settings: CheckSettings, report: Report) -> None:
+    """Report ``negative-timestamp`` of records. A header with such a timestamp is an ``invalid-timestamp``."""
+    batches, timestamps = chunk.batches, chunk.records.timestamp
+    for row in range(chunk.first, chunk.stop):
+        if not batches.record_total[row] or batches.max_timestamp[row] < NO_TIMESTAMP:
+            continue
+        first = batches.first_record[row]
+        for i in range(first, first + batches.record_total[row]):
+            if timestamps[i] < NO_TIMESTAMP:
+                for found, more in _limited(chunk, [i for i in chunk.rows(row) if timestamps[i] < NO_TIMESTAMP]):
+                    report(record_finding("negative-timestamp", chunk, found, timestamp=timestamps[found], **more))
+                break
 
 
 def check_oldest_timestamps(chunk: Chunk, settings: CheckSettings, report: Report) -> None:

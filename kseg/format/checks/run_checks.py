@@ -93,6 +93,7 @@ BATCH_CHECKS = (
 RECORD_CHECKS = (
     RecordCheck(record_checks.check_record_offsets, in_conversion=False),
     RecordCheck(record_checks.check_max_timestamps),
+    RecordCheck(record_checks.check_negative_timestamps, in_conversion=False),
     RecordCheck(record_checks.check_oldest_timestamps, in_conversion=False),
     RecordCheck(record_checks.check_keys, in_conversion=False),
     RecordCheck(record_checks.check_record_attributes),

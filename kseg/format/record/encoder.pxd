@@ -12,7 +12,7 @@ cdef Py_ssize_t SIZE_AT, LOG_OVERHEAD, MAGIC_AT, LEGACY_CRC_AT, LEGACY_ATTRIBUTE
 cdef Py_ssize_t V0_KEY_AT, V1_KEY_AT, PARTITION_LEADER_EPOCH_AT, CRC_AT, ATTRIBUTES_AT, LAST_OFFSET_DELTA_AT
 cdef Py_ssize_t BASE_TIMESTAMP_AT, MAX_TIMESTAMP_AT, PRODUCER_ID_AT, PRODUCER_EPOCH_AT, BASE_SEQUENCE_AT
 cdef Py_ssize_t RECORD_COUNT_AT, RECORD_BATCH_OVERHEAD
-cdef long long LOG_APPEND_TIME, INT32_MAX, SUM_LIMIT
+cdef long long LOG_APPEND_TIME, INT32_MAX, NO_TIMESTAMP, SUM_LIMIT
 
 @cython.locals(raw=cython.ulonglong, size=cython.longlong)
 cpdef long long varint_size(long long value) noexcept

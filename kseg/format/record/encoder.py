@@ -28,6 +28,7 @@ V0_KEY_AT = layout.V0_KEY_AT
 V1_KEY_AT = layout.V1_KEY_AT
 PARTITION_LEADER_EPOCH_AT = layout.PARTITION_LEADER_EPOCH_AT
 CRC_AT = layout.CRC_AT
+NO_TIMESTAMP = layout.NO_TIMESTAMP
 ATTRIBUTES_AT = layout.ATTRIBUTES_AT
 LAST_OFFSET_DELTA_AT = layout.LAST_OFFSET_DELTA_AT
 BASE_TIMESTAMP_AT = layout.BASE_TIMESTAMP_AT
@@ -232,8 +233,8 @@ def encode_messages(
 
 
 def largest_timestamp(records: RecordColumns, first: int, stop: int) -> int:
-    """Return the largest timestamp of rows ``first`` to ``stop`` in epoch milliseconds."""
-    largest = records.timestamp[first]
+    """Return the largest timestamp of rows ``first`` to ``stop`` in epoch milliseconds; -1 if all are lower, as brokers."""
+    largest = NO_TIMESTAMP
     for i in range(first, stop):
         if records.timestamp[i] > largest:
             largest = records.timestamp[i]

@@ -78,7 +78,7 @@ def build_batch(
     _check_offsets(records, base_offset, last_offset)
     append_time = _is_append_time(timestamp_type)
     if max_timestamp is None:
-        max_timestamp = max((record.timestamp for record in records), default=layout.NO_TIMESTAMP)
+        max_timestamp = max([layout.NO_TIMESTAMP, *(record.timestamp for record in records)])
     if delete_horizon is not None:
         base_timestamp = delete_horizon
     elif base_timestamp is None:
@@ -313,7 +313,7 @@ class BatchPacker:
         self._append_time = append_time
         self._base_offset = records.offset[first]
         # Kafka's builder uses the first record's timestamp, not the smallest.
-        self._base_timestamp = self._max_timestamp = records.timestamp[first]
+        self._base_timestamp, self._max_timestamp = records.timestamp[first], layout.NO_TIMESTAMP
 
     def _encode(self, data: Any, records: RecordColumns, first: int, stop: int) -> int:
         out = self._buffer.reserve(self._end + self._room(records, first, stop), self._end)
