@@ -200,6 +200,42 @@ def test_a_topic_that_is_made_again_is_shown_from_its_first_row(tmp_path: Path) 
     assert reported == [f"{writer.folder}: deleted and made again: all its rows follow"]
 
 
+@pytest.mark.parametrize("when", ["between two looks", "while a row waits"])
+def test_offsets_that_are_deleted_before_they_are_shown_are_reported(when: str, tmp_path: Path) -> None:
+    """Retention deletes what a slow reader has not shown: the log starts after the next offset. Other gaps prove nothing."""
+    writer = Writer(tmp_path / "orders-3", segment_batches=1)
+    writer.append(2)
+    reported: list[str] = []
+    shown: list[str] = []
+
+    def delete(*offsets: int) -> None:
+        for offset in offsets:
+            (writer.folder / f"{offset:020}.log").unlink()
+
+    def show(path: str, start: int, end: int) -> Iterator[Any]:
+        shown.append(os.path.basename(path))
+        if when == "while a row waits" and len(shown) == 3:
+            delete(0, 4, 8, 12, 16)
+        yield "row"
+
+    rows = Follower([str(writer.folder)], show, reported.append).rows()
+    assert [next(rows) for _ in range(3)] == ["row", "row", None]
+    writer.append(4)
+    if when == "between two looks":
+        delete(0, 4, 8, 12, 16)
+    while next(rows) is not None or next(rows) is not None:
+        pass
+    first = 8 if when == "between two looks" else 12
+    assert shown == [f"{offset:020}.log" for offset in (0, 4, 8, 20) if offset != 8 or first == 12]
+    assert reported == [f"{writer.folder}: deleted before they were shown: offsets {first}..19"]
+    writer.append(3)
+    delete(28)
+    assert [next(rows) for _ in range(3)] == ["row", "row", None]
+    delete(20)
+    assert next(rows) is next(rows) is None
+    assert len(reported) == 1
+
+
 def test_a_truncation_removes_the_markers(tmp_path: Path) -> None:
     """The state of a transaction is that of the log as it is now: a new leader can have another marker for it."""
     path = tmp_path / "t-0" / f"{0:020}.log"

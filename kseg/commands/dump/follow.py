@@ -24,6 +24,7 @@ from kseg.format.storage.naming import base_offset_of, is_snapshot, leftover_of
 from kseg.format.storage.resting_logs import is_at_rest
 from kseg.format.storage.segment_files import SegmentFile, find_segments, once_each
 from kseg.format.storage.source import Stamp, local_size, stamp_of
+from kseg.text import inclusive_range
 
 #: Seconds between two polls.
 INTERVAL = 0.2
@@ -105,6 +106,7 @@ class Follower:
             if files[0].listed and not is_at_rest(folder, paths):
                 return  # a file that is being replaced can be missing for a moment
             self._paths_of[folder] = paths
+            self._tell_deleted(folder, base_offset_of(paths[0]) or 0)
         for path, following in zip_longest(paths, paths[1:]):
             written, until = self._written[folder], base_offset_of(following) or 0 if following else None
             if path != written.path and until is not None and until <= written.base_offset:
@@ -125,6 +127,15 @@ class Follower:
             if end.position > start.position:
                 yield path, start.position, end.position
             self._written[folder] = _Written(end, path, stamp, home)
+
+    def _tell_deleted(self, folder: str, log_start: int) -> None:
+        """Report the offsets that a broker deleted before they were shown. A cleaner keeps the name of the first segment."""
+        written = self._written[folder]
+        expected = written.end.offset
+        if written.path and log_start > expected:
+            gone = inclusive_range("offset", expected, log_start - 1)
+            self._tell(f"{folder}: deleted before they were shown: {gone}")
+            self._written[folder] = replace(written, end=LogEnd(log_start, 0))
 
     def _start(self, path: str, stamp: tuple[int, int, int | str], written: _Written, *, merged: bool) -> LogEnd:
         """Return where the rows that are not written begin in a file, which can be another one than before.
