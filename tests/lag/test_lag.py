@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from kseg import lag as kseg_lag
+from kseg.format.internal_topics.effective_state import effective
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support import damage, group_logs
 from tests.support.cli import ROOT, SEGMENTS
@@ -251,6 +253,88 @@ def test_a_group_whose_earlier_commit_the_cleaner_removed_is_not_missing(tmp_pat
     assert [(one.commit.offset, one.lag) for one in kseg_lag(tmp_path, at=datetime.fromtimestamp(2, UTC))] == [
         (None, None)
     ] * 2
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, broker: Callable[[], object]) -> None:
+    """Let a broker change the log directory after the segments were listed, and before the commits are read."""
+
+    def read_late(topic: str, *arguments: Any, **options: Any) -> Any:
+        if topic == "__consumer_offsets":
+            broker()
+        return effective(topic, *arguments, **options)
+
+    monkeypatch.setattr("kseg.commands.lag.committed_offsets.effective", read_late)
+
+
+def write_times(folder: Path, first: int) -> tuple[Path, bytes]:
+    """Write commits of seconds 1 and 3 and, in a newer segment, 4. Return the first segment, and what a cleaner leaves."""
+    folder.mkdir()
+    batches = [
+        build_batch([PlainRecord(first + i, commit_key(group, "orders", 0), commit_value(offset), time)])
+        for i, (group, offset, time) in enumerate((("g", 4, 1_000), ("g", 7, 3_000), ("other", 8, 4_000)))
+    ]
+    (folder / f"{first:020}.log").write_bytes(batches[0] + batches[1])
+    (folder / f"{first + 2:020}.log").write_bytes(batches[2])
+    return folder / f"{first:020}.log", batches[1]
+
+
+@pytest.mark.parametrize("trace", ["cleaner-offset-checkpoint", "0.log.deleted", "2.log.cleaned", "2.log.swap"])
+def test_a_group_whose_earlier_commit_is_removed_meanwhile_is_not_missing(
+    trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cleaner replaces segments before it writes its checkpoint. Until then its files show that it is at work."""
+    write_log(tmp_path / "orders-0", 0, 10)
+    log, left = write_times(tmp_path / "__consumer_offsets-0", 0)
+
+    def clean() -> None:
+        log.with_suffix(".log.cleaned").write_bytes(left)
+        log.with_suffix(".log.cleaned").rename(log)
+        if trace == "cleaner-offset-checkpoint":
+            (tmp_path / trace).write_text("0\n1\n__consumer_offsets 0 2\n")
+        else:
+            log.with_name(trace.rjust(len(trace) + 19, "0")).touch()
+
+    meanwhile(monkeypatch, clean)
+    (one,) = kseg_lag(tmp_path, at=datetime.fromtimestamp(2, UTC))
+    assert (one.commit.group, one.commit.offset, one.status) == ("g", None, "compacted")
+
+
+def test_a_segment_that_retention_deletes_is_no_sign_of_a_cleaner(tmp_path: Path) -> None:
+    """It is before the first one: the commit of that time is known, and the exit code is 0."""
+    write_log(tmp_path / "orders-0", 0, 10)
+    log, _ = write_times(tmp_path / "__consumer_offsets-0", 20)
+    log.with_name(f"{10:020}.log.deleted").touch()
+    (row,) = lag("--at", "1970-01-01T00:00:02Z", tmp_path).values()
+    assert (row["committed_offset"], row["status"]) == (4, "ok")
+
+
+def test_a_log_that_rolls_before_the_commits_are_read_has_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group is not reported as reset, nor with too small a lag, because its log was listed before it committed."""
+    log = write_log(tmp_path / "orders-0", 0, 10)
+    commits = write_commits(tmp_path / "__consumer_offsets-0", {("g", "orders", 0): commit_value(9)})
+    write_log(tmp_path / "gone-0", 0, 10)
+
+    def roll() -> None:
+        records = [PlainRecord(offset, b"k", b"v", 1_000) for offset in range(10, 20)]
+        (log / f"{10:020}.log").write_bytes(build_batch(records, base_offset=10))
+        (log / f"{0:020}.log").unlink()
+        (tmp_path / "gone-0").rename(tmp_path / f"gone-0.{'0' * 32}-delete")
+        places = [("g", "orders", 0), ("late", "orders", 0), ("g", "gone", 0)]
+        records = [
+            PlainRecord(1 + i, commit_key(*place), commit_value(15 - 6 * i), 1_000) for i, place in enumerate(places)
+        ]
+        with (commits / f"{0:020}.log").open("ab") as out:
+            out.write(build_batch(records, base_offset=1))
+
+    meanwhile(monkeypatch, roll)
+    found = {(one.commit.group, one.commit.topic): one for one in kseg_lag(tmp_path)}
+    assert [(one.lag, one.log.log_start, one.status) for one in found.values() if one.log] == [
+        (5, 5, "ok"),
+        (11, 5, "ok"),
+    ]
+    assert found["g", "gone"].status == "missing-partition"
 
 
 def test_of_equal_leader_epochs_the_highest_end_is_used(tmp_path: Path) -> None:

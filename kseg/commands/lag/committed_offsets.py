@@ -15,27 +15,30 @@ from functools import cache, cached_property, partial
 from itertools import chain
 from typing import Any
 
-from kseg.errors import KsegError
+from kseg.errors import KsegError, VanishedError
 from kseg.findings import Finding, Report
 from kseg.format.internal_topics.decode import decode
 from kseg.format.internal_topics.effective_state import Effective, effective, topic_names
 from kseg.format.internal_topics.state import OFFSET_COMMIT, Item, Moment, entity_of
 from kseg.format.log_loader.loaded_files import LeaderEpochCache
-from kseg.format.sidefiles.checkpoints import checkpoint_offsets, stored_leader_epochs
+from kseg.format.sidefiles.checkpoints import checkpoint_offset, stored_leader_epochs
 from kseg.format.sidefiles.log_end import last_valid_batch, log_end_at
 from kseg.format.sidefiles.metadata_files import topic_id_of
-from kseg.format.storage import file_access
+from kseg.format.storage import file_access, local_files
 from kseg.format.storage.naming import (
     CLEANER_OFFSETS,
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
     HIGH_WATERMARKS,
+    INTERNAL_TOPICS,
     LOG_STARTS,
     base_offset_of,
+    is_log,
     partition_of,
 )
 from kseg.format.storage.process_pool import add_progress
-from kseg.format.storage.segment_files import SegmentFile
+from kseg.format.storage.resting_logs import is_being_cleaned
+from kseg.format.storage.segment_files import SegmentFile, segments_in
 from kseg.format.storage.source import local_size, stamp_of, stored_size
 
 #: Topic and partition.
@@ -44,14 +47,11 @@ Place = tuple[str, int]
 
 @dataclass(slots=True)
 class PartitionReplica:
-    """A partition folder with the paths of its segments in offset order.
-
-    ``cleaned`` is the offset before which the cleaner has removed older values of keys.
-    """
+    """A partition folder with the paths of its segments in offset order. ``listed``: these are all that it had."""
 
     folder: str
     segments: list[str]
-    cleaned: int = 0
+    listed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,6 @@ class LogDirs:
     def __init__(self, files: Iterable[SegmentFile], report: Callable[[str, Finding], object]) -> None:
         self._report = report
         self.replicas: dict[Place, list[PartitionReplica]] = {}
-        self._checkpoints: dict[str, Mapping[Place, int]] = {}
         self._by_topic: dict[str, list[PartitionReplica]] = {}
         self._id_of = cache(topic_id_of)
         self._topic_ids: dict[str, str | None] = {}
@@ -89,7 +88,7 @@ class LogDirs:
                 deleted |= {partition.topic} if partition and partition.state == "-delete" else set()
                 continue
             if folder not in folders:
-                folders[folder] = PartitionReplica(folder, [])
+                folders[folder] = PartitionReplica(folder, [], file.listed)
                 self.replicas.setdefault(partition[:2], []).append(folders[folder])
                 self._by_topic.setdefault(partition.topic, []).append(folders[folder])
             folders[folder].segments.append(file.path)
@@ -108,7 +107,7 @@ class LogDirs:
         """Return the extent of the replica that leads, None if no log directory has the partition."""
         if place not in self._extents:
             found = self._leader(place)
-            self._extents[place] = found and self._extent(place, *found)
+            self._extents[place] = found and self._extent(*found)
         return self._extents[place]
 
     def is_deleted(self, topic: str) -> bool:
@@ -164,32 +163,40 @@ class LogDirs:
         """Return the replica that leads, and its log end."""
         if place not in self._leaders:
             replicas = self.replicas.get(place, [])
+            if place[0] not in INTERNAL_TOPICS:  # those are read as they were listed, and before the others
+                replicas = [found for found in map(listed_again, replicas) if found.segments]
             if place[0] != CLUSTER_METADATA and (topic_id := self.topic_id(place[0])):
                 replicas = [one for one in replicas if self._id_of(one.folder) in (None, topic_id)]
             epochs = list(map(leader_epochs, replicas))
             at = max(range(len(replicas)), key=lambda at: epochs[at].order, default=None)
-            if at is not None:
-                log_dir = os.path.dirname(os.path.abspath(replicas[at].folder))
-                replicas[at].cleaned = self._checkpoint(log_dir, CLEANER_OFFSETS).get(place, 0)
             self._leaders[place] = None if at is None else (replicas[at], epochs[at].log_end)
         return self._leaders[place]
 
-    def _extent(self, place: Place, replica: PartitionReplica, log_end: int) -> LogExtent:
-        log_dir = os.path.dirname(os.path.abspath(replica.folder))
+    def _extent(self, replica: PartitionReplica, log_end: int) -> LogExtent:
+        folder = replica.folder
         return LogExtent(
-            replica.folder,
-            log_start(replica, self._checkpoint(log_dir, LOG_STARTS).get(place)),
+            folder,
+            log_start(replica, checkpoint_offset(folder, LOG_STARTS)),
             log_end,
-            self._checkpoint(log_dir, HIGH_WATERMARKS).get(place),
-            self._id_of(replica.folder),
+            checkpoint_offset(folder, HIGH_WATERMARKS),
+            self._id_of(folder),
         )
 
-    def _checkpoint(self, log_dir: str, name: str) -> Mapping[Place, int]:
-        """Return the offsets of a checkpoint by partition, none if a broker rejects it. Raises UnreadableError."""
-        path = os.path.join(log_dir, name)
-        if path not in self._checkpoints:
-            self._checkpoints[path] = checkpoint_offsets(path)
-        return self._checkpoints[path]
+
+def listed_again(replica: PartitionReplica) -> PartitionReplica:
+    """Return a replica with the segments that its folder has now, none if it is gone.
+
+    A broker rolls the log while the commits are read, and a group commits offsets in the new segment. Of named files and in
+    archives nothing changes. Raises UnreadableError.
+    """
+    folder = replica.folder
+    if not replica.listed or local_files.is_in_archive(folder):
+        return replica
+    try:
+        names = local_files.skip_special(folder, sorted(local_files.names_in(folder)))
+    except VanishedError:
+        names = []
+    return replace(replica, segments=[file.path for file in segments_in(folder, names)])
 
 
 def log_start(replica: PartitionReplica, stored: int | None) -> int:
@@ -289,10 +296,11 @@ def read_commits(replica: PartitionReplica, at: Moment | None = None) -> Commits
 
     try:
         found = effective(CONSUMER_OFFSETS, replica.segments, report_of, at=at)
+        until = _cleaned_until(replica.folder) if found.later else 0
     except KsegError as error:
         return CommitsRead(unread=str(error))
     add_progress(sum(local_size(path) or 0 for path in replica.segments))
-    cleaned = {place for key, offset in found.later.items() if offset < replica.cleaned and (place := _place_of(key))}
+    cleaned = {place for key, offset in found.later.items() if offset < until and (place := _place_of(key))}
     commits = {
         (item.key["group"], item.key["topic"], item.key["partition"]): commit_of(item.key, item.data)
         for item in found.items()
@@ -303,6 +311,17 @@ def read_commits(replica: PartitionReplica, at: Moment | None = None) -> Commits
         commits[place] = replace(known, is_certain=False)
     undecoded = [_left_out(item) for item in found.items() if item.entity == OFFSET_COMMIT and "fault" in item.data]
     return CommitsRead(list(commits.values()), findings, undecoded=undecoded)
+
+
+def _cleaned_until(folder: str) -> int:
+    """Return the offset before which the cleaner may have removed commits when the segments were read. Call it after that.
+
+    A broker writes the checkpoint after it has cleaned all of a log, and replaces segments before. Until then it can be
+    anywhere before the newest segment, which it does not clean.
+    """
+    if is_being_cleaned(folder):
+        return max((base_offset_of(name) or 0 for name in local_files.names_in(folder) if is_log(name)), default=0)
+    return checkpoint_offset(folder, CLEANER_OFFSETS) or 0
 
 
 def commit_of(key: Mapping[str, Any], data: Mapping[str, Any]) -> Commit:

@@ -25,7 +25,8 @@ from kseg.format.record.layout import CONTROL, INT64_MAX
 from kseg.format.segment.deep_reader import DeepIterator
 from kseg.format.segment.records_chunk import Chunk, record_finding
 from kseg.format.segment.segment_reader import SegmentReader, Window
-from kseg.format.storage.naming import SHARE_GROUP_STATE
+from kseg.format.sidefiles.checkpoints import checkpoint_offset
+from kseg.format.storage.naming import CLEANER_OFFSETS, SHARE_GROUP_STATE
 from kseg.format.storage.process_pool import add_progress
 from kseg.format.storage.source import local_size, open_source
 
@@ -169,10 +170,11 @@ def read_group(
     ``topics`` has the names of topics by id, for share groups.
     """
     events = GroupEvents(replica.folder)
+    cleaned = checkpoint_offset(replica.folder, CLEANER_OFFSETS) or 0
     reading = _GroupReader(events, Owner(topic, group), INT64_MAX if until is None else until, topics)
 
     def look(window: Window, opener: DeepIterator, report: Report) -> None:
-        reading.note_holes(window.batches, replica.cleaned)
+        reading.note_holes(window.batches, cleaned)
         for chunk in opener.chunks(window):
             reading.apply(chunk, report)
 
