@@ -67,7 +67,7 @@ def pipeline(asked: PipelineOptions) -> int:
     common.check_outputs(*(path for path in settings.paths if not any(one in path for one in "*?[")))
     if asked.action == "run":
         return _run(asked, settings)
-    work = Pipeline(settings, note)
+    work = _opened(settings)
     code = 0
     if asked.action == "replay":
         assert asked.replayed_topic is not None
@@ -120,9 +120,16 @@ def _workers(asked: PipelineOptions, settings: pipeline_settings.PipelineSetting
             yield pool
 
 
+def _opened(settings: pipeline_settings.PipelineSettings) -> Pipeline:
+    """Return the pipeline, which is closed at the end of the command."""
+    work = Pipeline(settings, note)
+    click.get_current_context().call_on_close(work.close)
+    return work
+
+
 def _run(asked: PipelineOptions, settings: pipeline_settings.PipelineSettings) -> int:
     pipeline_reports.check_libraries(settings)
-    work = Pipeline(settings, note)
+    work = _opened(settings)
     outcome = work.run(
         lambda one: pipeline_reports.write_reports(settings, one), partial(_workers, asked, settings), asked.stage
     )

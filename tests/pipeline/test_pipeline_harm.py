@@ -268,10 +268,12 @@ def test_a_table_of_somebody_else_is_refused(tmp_path: Path) -> None:
     catalog.create_namespace("lake")
     table = catalog.create_table("lake.orders", pa.schema([("a", pa.int64())]))
     table.append(pa.table({"a": [1]}))
+    catalog.close()
     done = run(config(tmp_path, "iceberg"))
     assert done.returncode == 2
     assert "has rows that no pipeline has loaded" in done.stderr
-    assert catalog.load_table("lake.orders").scan().to_arrow().num_rows == 1
+    with catalog:
+        assert catalog.load_table("lake.orders").scan().to_arrow().num_rows == 1
 
 
 def test_other_commits_and_rollbacks_keep_the_rows_right(tmp_path: Path) -> None:

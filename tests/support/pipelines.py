@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,8 @@ def statuses(path: Path, action: str) -> tuple[int, list[str]]:
 def run_here(path: Path) -> RunOutcome:
     """Run a pipeline in this process."""
     settings = read_settings(str(path))
-    return Pipeline(settings).run(lambda outcome: write_reports(settings, outcome))
+    with closing(Pipeline(settings)) as pipeline:
+        return pipeline.run(lambda outcome: write_reports(settings, outcome))
 
 
 def killed(path: Path, step: int | str, kind: str, *options: str) -> int:
@@ -156,7 +158,8 @@ def iceberg_table(folder: Path, lake: str = "", suffix: str = "") -> Any:
     warehouse = lake or f"file://{folder}/lake"
     address = {"s3.endpoint": os.environ["AWS_ENDPOINT_URL"]} if lake else {}
     catalog = load_catalog("ice", type="sql", uri=f"sqlite:///{folder}/{CATALOG}", warehouse=warehouse, **address)
-    return catalog.load_table(f"lake.orders{suffix}")
+    with catalog:
+        return catalog.load_table(f"lake.orders{suffix}")
 
 
 def split_log(source: Path, folder: Path) -> list[Path]:

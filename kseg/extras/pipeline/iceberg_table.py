@@ -61,6 +61,12 @@ class IcebergTable(LakeTable):
                 raise UsageError(f"catalog {name}: {missing}{self._line(error)}") from error
         return self._catalog
 
+    def close(self) -> None:
+        """Close the catalog: one in a database can keep its lock otherwise, until the connection is collected."""
+        super().close()
+        if self._catalog is not None:
+            self._catalog.close()
+
     def _load(self) -> Any:
         """Return the table as it is now, None if it does not exist. Raises UnreadableError."""
         catalog = self._connected()

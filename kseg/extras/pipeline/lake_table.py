@@ -85,6 +85,11 @@ class LakeTable(ABC):
         """The Arrow schema of the data files."""
         return self.rows.schema
 
+    def close(self) -> None:
+        """Close the connections of the table and of its side table."""
+        if self.rejected is not None:
+            self.rejected.close()
+
     @abstractmethod
     def read_state(self) -> TableState | None:
         """Return the state of the table, None if it does not exist. Raises UsageError for a table of somebody else."""

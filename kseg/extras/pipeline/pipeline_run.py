@@ -123,6 +123,11 @@ class Pipeline:
         )
         self._note = note
 
+    def close(self) -> None:
+        """Close the connections of all tables."""
+        for table in self.tables.values():
+            table.close()
+
     def states(self) -> dict[str, TableState | None]:
         """Return the states of the tables by topic, None for a table that does not exist."""
         return {topic: table.read_state() for topic, table in self.tables.items()}
