@@ -17,10 +17,12 @@ from kseg.cli.typed_command import DetailOptions, SparkOptions, command
 from kseg.commands.convert import conversion_plan
 from kseg.commands.convert.conversion import convert as run
 from kseg.commands.convert.conversion_plan import ConversionPlan
-from kseg.commands.convert.transcode import Conversion
+from kseg.commands.convert.transcode import LOSSES, Conversion
 from kseg.findings import SERVED, Policy, Severity
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
+from kseg.format.sidefiles import log_end
 from kseg.format.storage.segment_files import find_segments, total_size
+from kseg.format.storage.source import local_size
 from kseg.report.formats import CONVERSION, destination
 from kseg.spark.jobs import written_files
 from kseg.text import count_of, shell_command
@@ -101,6 +103,8 @@ def convert(asked: ConvertOptions) -> int:
     _note_markers(result.segments, source)
     if plan.target < 2:
         _note_gaps(result.segments, target)
+        if not os.path.isdir(source):
+            _note_end(result.segments[0])
     for line in result.failed:
         fail(line)
     if result.failed:
@@ -119,13 +123,29 @@ def _note_markers(segments: Sequence[Conversion], source: str) -> None:
 
 
 def _note_gaps(segments: Sequence[Conversion], target: str) -> None:
-    """Say that validate reports the offsets of control records: older versions lack batches without records."""
-    count = sum(one.lost["control-records"].count for one in segments if "control-records" in one.lost)
-    if count:
+    """Say that validate reports the offsets of batches without records, which older versions lack."""
+    kinds = {kind: LOSSES[kind][0] for kind in ("control-records", "empty-batches")}
+    counts = {noun: sum(one.lost[kind].count for one in segments if kind in one.lost) for kind, noun in kinds.items()}
+    if any(counts.values()):
+        gone = " and ".join(count_of(count, noun) for noun, count in counts.items() if count)
         known = shell_command(["kseg", "validate", "--write-baseline", "FILE", target])
         note(
-            f"no batch has the offsets of {count_of(count, 'control record')} now, so `kseg validate` reports them as "
-            f"missing: `{known}` writes them to FILE as known, and `--baseline FILE` ignores them"
+            f"no batch has the offsets of {gone} now, so `kseg validate` reports those before "
+            f"other batches or segments as missing: `{known}` writes them to FILE as known, and `--baseline FILE` ignores "
+            "them"
+        )
+
+
+def _note_end(conversion: Conversion) -> None:
+    """Say that a segment alone ends before its source. Of a folder, an empty segment keeps the end."""
+    size, last = local_size(conversion.target), conversion.last_offset
+    if size is None or last is None:
+        return
+    end = log_end.last_valid_batch(conversion.target, size).offset
+    if end <= last:
+        note(
+            f"{conversion.target} ends at offset {end}, its source at {last + 1}: a broker gives the offsets between them "
+            "again. The result of a partition's folder keeps its end"
         )
 
 

@@ -870,3 +870,27 @@ def test_totals_of_several_partitions_have_no_offsets(tmp_path: Path) -> None:
     assert [line.partition(", ")[2] for line in lost] == ["", "offset 100", "offset 5"]
     quiet = run("v2-to-v1", "--lossy", "-q", tmp_path / "logs", tmp_path / "other")
     assert quiet.stdout.count("  batches") == 1
+
+
+@pytest.mark.parametrize("last", ["a marker", "an emptied batch"])
+def test_the_log_end_stays_where_the_last_batches_have_no_record(tmp_path: Path, last: str) -> None:
+    """A broker would give their offsets again, and the commits of groups would be out of range."""
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    kept = [PlainRecord(offset, b"k", b"v", NOW) for offset in range(5)]
+    marker = build_batch(
+        [PlainRecord(5, bytes(4), bytes(6), NOW)], producer_id=9, producer_epoch=0, transactional=True, control=True
+    )
+    gone = marker if last == "a marker" else build_batch([], base_offset=5, last_offset=5)
+    (folder / f"{0:020}.log").write_bytes(build_batch(kept) + gone)
+    done = run("v2-to-v1", "--lossy", folder, tmp_path / "new")
+    assert (done.exit_code, "ends at offset" in done.stderr) == (0, False)
+    assert [path.name for path in sorted((tmp_path / "new").glob("*.log"))] == [f"{0:020}.log", f"{6:020}.log"]
+    assert not (tmp_path / "new" / f"{6:020}.log").stat().st_size
+    done = run("v2-to-v1", "--lossy", folder / f"{0:020}.log", tmp_path / "alone.log")
+    assert "alone.log ends at offset 5, its source at 6" in done.stderr
+    whole = tmp_path / "whole-0"
+    whole.mkdir()
+    (whole / f"{0:020}.log").write_bytes(build_batch(kept))
+    assert run("v2-to-v1", "--lossy", whole, tmp_path / "same").exit_code == 0
+    assert len(list((tmp_path / "same").glob("*.log"))) == 1

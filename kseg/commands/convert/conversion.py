@@ -23,20 +23,21 @@ from kseg.commands.convert.transcode import Conversion, WrongVersionError
 from kseg.errors import NotASegmentError, UnreadableError, UsageError
 from kseg.findings import Finding, do_nothing
 from kseg.format.log_loader import loaded_files
-from kseg.format.sidefiles import checkpoints, index_walks, registry
+from kseg.format.sidefiles import checkpoints, index_walks, log_end, registry
 from kseg.format.sidefiles.indexes import MAX_OPEN, AbortedTransactions, AbortedTxn
-from kseg.format.storage import remote_outputs
+from kseg.format.storage import local_files, remote_outputs
 from kseg.format.storage.atomic_write import check_absent, whole_files, whole_folder
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import check_regular, read_file
 from kseg.format.storage.naming import (
     LEADER_EPOCHS,
     base_offset_of,
+    is_log,
     is_url,
     producer_snapshot_offset,
     without_file_scheme,
 )
-from kseg.format.storage.source import STDIN, is_metadata_log, open_source
+from kseg.format.storage.source import STDIN, is_metadata_log, local_size, open_source
 from kseg.format.writer import written_side_files
 from kseg.format.writer.batch_runs import side_file_error
 from kseg.format.writer.output_guards import (
@@ -246,7 +247,9 @@ class _ConvertRun:
             for name in kept:
                 if name not in damaged:
                     copy_file(partition.path / name, folder / name)
-            if not plan.downwards:
+            if plan.downwards:
+                _keep_end(folder, segments)
+            else:
                 _write_epochs(partition, folder, segments, plan)
                 write_txn_indexes(pairs, segments)
                 paths = [partition.path / name for name in snapshots if name not in damaged]
@@ -317,6 +320,17 @@ def _handling(name: str, plan: ConversionPlan) -> str:
     if cluster and (what == registry.COPY or (of_producers and not cluster.keep_producers)):
         return registry.LEAVE_OUT
     return what
+
+
+def _keep_end(folder: Path, segments: Sequence[Conversion]) -> None:
+    """Write an empty segment at the source's log end if the result ends before: a broker would give these offsets again.
+
+    Older versions have no batch without a record, as control batches and those that the cleaner has emptied are.
+    """
+    end = max((segment.last_offset + 1 for segment in segments if segment.last_offset is not None), default=0)
+    last = str(folder / max(name for name in local_files.names_in(folder) if is_log(name)))
+    if log_end.last_valid_batch(last, local_size(last) or 0).offset < end:
+        (folder / f"{end:020}.log").touch()
 
 
 def _write_epochs(
