@@ -12,20 +12,22 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import kseg
 from kseg.commands.validate.validate import validate_segment
-from kseg.errors import UsageError
+from kseg.errors import KsegError, UsageError
 from kseg.extras.pipeline.pipeline_state import INVENTORY, PipelineState, new_file, read_if_exists
 from kseg.extras.views.planned_transactions import EventCollector, ProducerEvent
 from kseg.findings import SERVED, do_nothing
 from kseg.format.checks.batch_checks import EPOCH_RULES
 from kseg.format.checks.run_checks import ClaimedOffsets
 from kseg.format.record.columns import CRC_BAD, BatchColumns
-from kseg.format.record.layout import CONTROL, DELETE_HORIZON, INT64_MAX
+from kseg.format.record.framing import read_header
+from kseg.format.record.layout import CONTROL, DELETE_HORIZON, INT64_MAX, LOG_OVERHEAD
 from kseg.format.record.offset_evidence import is_wrapper, span_of
 from kseg.format.segment.records_chunk import Chunk
+from kseg.format.segment.segment_reader import read_range
 from kseg.format.storage import remote_files
 from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.format.storage.segment_files import SegmentFile
@@ -46,6 +48,38 @@ MOST_HOLES = 10_000
 _CHUNK = 10_000
 
 
+class LastBatch(NamedTuple):
+    """A batch by the facts that are no other's at its position. ``leader_epoch`` is -1 for none."""
+
+    position: int
+    size: int
+    magic: int
+    last_offset: int
+    crc: int
+    leader_epoch: int
+
+    @classmethod
+    def of_row(cls, batches: BatchColumns, row: int) -> LastBatch:
+        """Return a batch of columns."""
+        return cls(*(getattr(batches, name)[row] for name in _LAST_BATCH))
+
+    def is_in(self, path: str) -> bool:
+        """Return whether a file has the batch. Its stored size and magic can be damaged, where the CRC proved others."""
+        try:
+            data = read_range(path, self.position, self.position + self.size)
+        except (KsegError, OSError):
+            return False
+        if len(data) < self.size:
+            return False
+        found = BatchColumns(1)
+        read_header(data, 0, self.size - LOG_OVERHEAD, self.magic, found, 0)
+        found.position[0] = self.position
+        return self.of_row(found, 0) == self
+
+
+_LAST_BATCH = ("position", "size", "magic", "last_offset", "crc", "partition_leader_epoch")
+
+
 @dataclass(frozen=True, slots=True)
 class CheckedSegment:
     """The result of the check of a segment, as it was listed.
@@ -55,6 +89,7 @@ class CheckedSegment:
     are those of its producers (see ``EventCollector``). ``excluded`` are byte ranges of batches without a proven offset.
     ``holes`` are ranges (first, end) of offsets, ascending, that the damage before a valid batch can have had.
     ``thinned``: only a log cleaner leaves such batches. ``gaps``: how often offsets are missing where no damage explains it.
+    ``last_batch`` is the last valid batch, None without one.
     """
 
     file: SegmentFile
@@ -71,6 +106,7 @@ class CheckedSegment:
     thinned: bool = False
     holes: Sequence[tuple[int, int]] = ()
     gaps: int = 0
+    last_batch: LastBatch | None = None
 
     @property
     def path(self) -> str:
@@ -134,6 +170,8 @@ class _Watch:
     def _restart(self) -> None:
         self.next_offset = self._base_offset
         self.valid_end = 0
+        self.last_batch: LastBatch | None = None
+        self._last = 0  # the row of the last valid batch of a chunk
         self.thinned = False
         self.gaps = 0
         self.events = EventCollector()
@@ -147,9 +185,12 @@ class _Watch:
             self._restart()  # the file has changed meanwhile, and is read again
         if not chunk.first and not chunk.resumed:
             self._claimed = set(self._claims.update(chunk.batches))
+        before = self.valid_end
         for row in range(chunk.first, chunk.stop):
             if chunk.batches.selected[row] and chunk.batches.crc_state[row] != CRC_BAD:
                 self._update(chunk.batches, row)
+        if self.valid_end > before:
+            self.last_batch = LastBatch.of_row(chunk.batches, self._last)
         self.events.add_chunk(chunk, chunk.batches.selected, self._claimed)
 
     def _update(self, batches: BatchColumns, row: int) -> None:
@@ -167,7 +208,8 @@ class _Watch:
             fewer = batches.record_count[row] < last - first + 1 and not batches.attributes[row] & CONTROL
             self.thinned |= bool(fewer or batches.attributes[row] & DELETE_HORIZON)
         self.next_offset = max(self.next_offset, last + 1)
-        self.valid_end = max(self.valid_end, end)
+        if end > self.valid_end:
+            self.valid_end, self._last = end, row
 
     def _add_hole(self, first: int, end: int) -> None:
         if len(self.holes) == MOST_HOLES:
@@ -221,6 +263,7 @@ def check_segment(listed: SegmentFile) -> CheckedSegment:
         watch.thinned,
         watch.holes if damage and not result.read_error else [],
         watch.gaps,
+        watch.last_batch,
     )
 
 
@@ -301,7 +344,7 @@ class Inventory:
 
 
 #: The columns of the inventory with lists, as JSON.
-_LISTS = ("damage", "events", "excluded", "holes")
+_LISTS = ("damage", "events", "excluded", "holes", "last_batch")
 
 
 def _schema() -> Any:
@@ -335,6 +378,7 @@ def _of_row(listed: SegmentFile, row: dict[str, Any], state: PipelineState) -> C
     except (ValueError, TypeError):
         raise _damaged(state) from None
     values |= {name: [tuple(one) for one in values[name]] for name in ("events", "excluded", "holes")}
+    values["last_batch"] = values["last_batch"] and LastBatch(*values["last_batch"])
     return CheckedSegment(listed, **{one.name: {**row, **values}[one.name] for one in fields(CheckedSegment)[1:]})
 
 

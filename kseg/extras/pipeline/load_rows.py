@@ -18,7 +18,7 @@ from kseg.errors import KsegError
 from kseg.extras.pipeline.checked_segments import CheckedSegment
 from kseg.extras.pipeline.data_files import DataFile, DataFiles, NewPlace, remove_files
 from kseg.extras.pipeline.lake_table import LakeTable, TableState
-from kseg.extras.pipeline.source_replicas import Loaded, Place, check_unchanged, epoch_at
+from kseg.extras.pipeline.source_replicas import Loaded, Place, check_unchanged, with_epoch
 from kseg.extras.pipeline.table_rows import TableRows
 from kseg.extras.serialization.record_decoder import DecodeSettings
 from kseg.extras.views.planned_transactions import LOST, PlannedTransactions, ProducerEvent, outcomes
@@ -154,7 +154,7 @@ def part_rows(
     )
     task = Task(request, RowFilter(part.first, part.end), Notices(finding=notice))
     yield from read(task, Split(part.ranges(plan.committed)))
-    check_unchanged(part.checked.file)
+    check_unchanged(part.checked)
 
 
 class _TableCommits:
@@ -335,8 +335,7 @@ class TableLoad:
 
     def _commit(self) -> None:
         for name, part in self._ends.items():
-            loaded = self._offsets[name]
-            self._offsets[name] = replace(loaded, leader_epoch=epoch_at([part.checked.file], loaded.next_offset - 1))
+            self._offsets[name] = with_epoch(self._offsets[name], part.checked)
         self._ends.clear()
         if self._side and self._side.files:
             self._side.commit(self._offsets)

@@ -18,7 +18,7 @@ from kseg.extras.pipeline.load_rows import LoadedParts, LoadPlan, PartsTask, loa
 from kseg.extras.pipeline.pipeline_preview import plans_of_loaded
 from kseg.extras.pipeline.pipeline_reports import timeless_lines
 from kseg.extras.pipeline.pipeline_run import PartitionOutcome, Pipeline, Workers, new_run_id, rows_of_damage
-from kseg.extras.pipeline.source_replicas import Listing, divergence, epoch_at
+from kseg.extras.pipeline.source_replicas import Listing, divergence, with_epoch
 from kseg.format.record.layout import INT64_MAX
 from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.report.arrow_table import pa, pc
@@ -259,8 +259,8 @@ class _Replay:
         for plan in plans:
             loaded, first = offsets[plan.name], self.differs.get(plan.place[1])
             if first is not None and plan.first <= first and plan.end == loaded.next_offset:
-                segments = [one.checked.file for one in plan.parts[-1:]]
-                offsets[plan.name] = replace(loaded, leader_epoch=epoch_at(segments, loaded.next_offset - 1))
+                last = plan.parts[-1].checked if plan.parts else None
+                offsets[plan.name] = with_epoch(loaded, last) if last else replace(loaded, leader_epoch=None)
         return replace(self.state, offsets=offsets)
 
     def _add_missing(self, side: LakeTable, known: dict[int, Any]) -> None:

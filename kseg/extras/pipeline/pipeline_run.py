@@ -265,12 +265,12 @@ class _Run:
                 out.write("".join(f"{json.dumps(row)}\n" for row in damage).encode())
         return places
 
-    def _damaged_segments(self) -> Iterator[tuple[int, SegmentFile]]:
-        """Yield the listed segments with damage, each with the number of its folder among those of the partition."""
+    def _damaged_segments(self) -> Iterator[tuple[int, CheckedSegment]]:
+        """Yield the segments with damage, each with the number of its folder among those of the partition."""
         for plan in self._plans:
             paths = {checked.path for checked in plan.damaged}
             for number, replica in enumerate(self._listing[plan.place], 1):
-                yield from ((number, one) for one in replica.segments if one.path in paths)
+                yield from ((number, self._segments[one.path]) for one in replica.segments if one.path in paths)
 
     def _load(self) -> None:
         for topic, plans in groupby(self._plans, key=lambda plan: plan.place[0]):

@@ -16,7 +16,7 @@ from kseg.extras.pipeline.pipeline_state import new_file
 from kseg.extras.pipeline.source_replicas import check_unchanged
 from kseg.findings import without_ranges
 from kseg.format.storage import local_files, remote_files
-from kseg.format.storage.segment_files import SegmentFile, path_in
+from kseg.format.storage.segment_files import path_in
 
 _CHUNK = 8 * 1024 * 1024
 #: Offsets ``first`` to ``end`` (exclusive).
@@ -99,7 +99,7 @@ def _held(checked: CheckedSegment, findings: Sequence[Mapping[str, Any]]) -> lis
     return held[::-1]
 
 
-def copy_segment(listed: SegmentFile, folder: str, number: int) -> tuple[str, str]:
+def copy_segment(checked: CheckedSegment, folder: str, number: int) -> tuple[str, str]:
     """Copy a segment and its indexes into a folder of the quarantine, and return the paths of the segment and of the copy.
 
     ``number``: that of its replica of the partition, from 1; each replica has a folder.
@@ -107,12 +107,13 @@ def copy_segment(listed: SegmentFile, folder: str, number: int) -> tuple[str, st
     A copy that exists is replaced: a run that was killed copies again. Raises KsegError if the segment cannot be read, or is
     not the one that was checked.
     """
+    listed = checked.file
     name = os.path.basename(os.path.dirname(listed.path))
     target = path_in(folder, name if number == 1 else f"replica-{number}/{name}")
     if listed.stored:
         remote_files.remember(listed.path, listed.stored)
     _copy(listed.path, target)
-    check_unchanged(listed)
+    check_unchanged(checked)
     for path in listed.indexes or ():
         try:
             _copy(path, target)

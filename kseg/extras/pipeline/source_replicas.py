@@ -49,10 +49,18 @@ from kseg.text import inclusive_range
 Place = tuple[str, int]
 
 
-def check_unchanged(segment: SegmentFile) -> None:
-    """Raise KsegError if a local segment was replaced since it was listed. Requests for objects name the version."""
-    if not is_url(segment.path) and not segment.active and stamp_of(segment.path) != segment.stamp:
-        raise KsegError(f"{segment.path}: it was changed or deleted since it was listed: run again")
+def check_unchanged(checked: CheckedSegment) -> None:
+    """Raise KsegError if a local segment was replaced since it was listed. Requests for objects name the version.
+
+    The newest segment can grow, and be rolled. A follower truncates it, and continues it with a later leader epoch: with the
+    last batch all batches before it are still there (KIP-101).
+    """
+    file, last = checked.file, checked.last_batch
+    if is_url(file.path):
+        return
+    same = last is None or last.is_in(file.path) if file.active else stamp_of(file.path) == file.stamp
+    if not same:
+        raise KsegError(f"{file.path}: it was changed or deleted since it was listed: run again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +231,18 @@ class Divergence:
         )
 
 
-def epoch_at(segments: Sequence[SegmentFile], offset: int) -> int | None:
-    """Return the leader epoch of the batch that contains an offset, None if no segment has it. Raises UnreadableError."""
-    found = _batch_from(segments, offset)
-    return found.epoch if found and found.base_offset <= offset and found.epoch >= 0 else None
+def with_epoch(loaded: Loaded, checked: CheckedSegment) -> Loaded:
+    """Return the loaded part with the leader epoch of its last batch, which a segment had when it was checked.
+
+    Raises KsegError if the segment must be read for it, and has changed.
+    """
+    offset, last = loaded.next_offset - 1, checked.last_batch
+    if last and last.last_offset == offset:
+        return replace(loaded, leader_epoch=last.leader_epoch if last.leader_epoch >= 0 else None)
+    found = _batch_from([checked.file], offset)
+    check_unchanged(checked)
+    known = found and found.base_offset <= offset and found.epoch >= 0
+    return replace(loaded, leader_epoch=found.epoch if found and known else None)
 
 
 def divergence(replicas: Sequence[SourceReplica], loaded: Loaded | None) -> Divergence | None:
