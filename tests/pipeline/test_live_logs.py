@@ -1,7 +1,8 @@
-"""``kseg pipeline`` next to a broker that truncates and continues the newest segment after its check."""
+"""``kseg pipeline`` next to a broker that truncates, continues or rolls the newest segment after its check."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -92,3 +93,21 @@ def test_a_last_batch_with_a_damaged_header_is_not_taken_for_a_replaced_one(at: 
     segment.write_bytes(data)
     assert run_here(config(tmp_path)).code == 1
     assert loaded(tmp_path) == OLD
+
+
+def test_a_preallocated_segment_that_is_rolled_after_its_check_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A roll cuts the zeros after the batches: no partition of the topic waits for the next night."""
+    segments = [write(tmp_path, OLD, zeros=4096, partition=partition) for partition in range(2)]
+    path, size = config(tmp_path), len(segments[0].read_bytes()) - 4096
+    with monkeypatch.context() as patched:
+        changed(patched, lambda: os.truncate(segments[1], size))
+        outcome = run_here(path)
+    assert (outcome.code, outcome.failures) == (0, ())
+    assert loaded(tmp_path) == 2 * OLD
+    more = write(tmp_path, [*OLD, b"more"], partition=1)
+    with monkeypatch.context() as patched:
+        changed(patched, lambda: os.truncate(more, more.stat().st_size - 1))
+        outcome = run_here(path)
+    assert (outcome.code, outcome.failures) == (2, (f"topic orders: {more}: replaced meanwhile: run again",))

@@ -257,7 +257,7 @@ def _windows(piece: SegmentRange, task: Task, damage: DamagePolicy) -> Iterator[
     source = open_source(path, listed=True) if end is None else open_split(path, piece.start, end)
     with SegmentReader(source, report=damage, verify_crc=task.request.verify_crc, reports_read_error=True) as reader:
         if (piece.start or piece.end is not None) and not is_url(path):
-            check_same(path, piece.file.stamp, copied=True)
+            check_same(path, piece.file.stamp, copied=True, end=end)
         yield from reader.windows()
         if source.size is not None and source.position < source.size and not damage.unread:
             raise UnreadableError(

@@ -365,16 +365,18 @@ def stamp_text(stamp: Stamp) -> str | None:
     return None if stamp is None else ":".join(map(str, stamp))
 
 
-def check_same(path: str, before: Stamp, *, copied: bool = False) -> None:
+def check_same(path: str, before: Stamp, *, copied: bool = False, end: int | None = None) -> None:
     """Raise UnreadableError if a path has another file since its stamp was taken, or a cut one; VanishedError for no file.
 
     A log cleaner replaces segments, and its files have their batches at other positions. ``copied``: the stamp can be that
-    of a copy on another machine, with another inode and the same size.
+    of a copy on another machine, with another inode and the same size. ``end``: the first byte that is not needed, None if
+    all are. A broker that preallocates segments cuts the zeros at the end of one that it rolls.
     """
     if before is None:
         return
     now = stamp_of(path)
     if now is None:
         raise VanishedError(f"{path}: {os.strerror(errno.ENOENT)}")
-    if now[0] < before[0] or (now[2] != before[2] and not (copied and now[0] == before[0])):
+    needed = before[0] if end is None else min(before[0], end)
+    if now[0] < needed or (now[2] != before[2] and not (copied and now[0] == before[0])):
         raise UnreadableError(f"{path}: replaced meanwhile: run again")
