@@ -135,6 +135,18 @@ def _check_loss(name: str, log: Log, start: int, end: int) -> None:
         )
 
 
+def _check_range(name: str, log: Log, start: int | None, stop: int) -> None:
+    """Raise DataLost if a log lacks offsets of a planned range: a follower can have truncated it since."""
+    if start is not None:
+        _check_loss(name, log, start, INT64_MAX)
+    last = log[-1]
+    if last.base_offset >= stop or _is_object(last):
+        return
+    end = last_valid_batch(last.path, last.bytes).offset
+    if end < stop:
+        raise DataLost(f"{name}: offsets from {end} on were deleted before they were read: the log was truncated")
+
+
 def limited(options: Options, start: Offsets, end: Offsets, *, rows: int | None, size: int | None) -> dict[str, int]:
     """Return an end between ``start`` and ``end`` that is about ``rows`` offsets or ``size`` bytes of files away.
 
@@ -205,8 +217,8 @@ def splits(options: Options, start: Offsets, end: Offsets) -> list[Split]:
     for name, log in there.items():
         begun, stop = start.get(name), end.get(name, 0)
         if stop > (begun or 0):
-            if options.fail_on_data_loss and begun is not None:
-                _check_loss(name, log, begun, INT64_MAX)
+            if options.fail_on_data_loss:
+                _check_range(name, log, begun, stop)
             pieces += _pieces(options, log, begun or 0, stop, split_bytes)
     return list(pack_splits(([piece] for piece in pieces), split_bytes))
 
@@ -268,10 +280,7 @@ def _planned_again(options: Options, piece: SegmentRange) -> Iterator[SegmentRan
             return
         log = moved
     if options.fail_on_data_loss:
-        _check_loss(name, log, begun, INT64_MAX)
-        end = last_valid_batch(log[-1].path, log[-1].bytes).offset
-        if end < stop:
-            raise DataLost(f"{name}: offsets from {end} on were deleted before they were read: the log was truncated")
+        _check_range(name, log, begun, stop)
     yield from _pieces(options, log, begun, stop, sys.maxsize)
 
 

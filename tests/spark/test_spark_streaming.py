@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from kseg.errors import KsegError, UsageError
+from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.cleaned_log import CleanedLog
 from tests.support.fixtures import SEGMENTS, dumped
 from tests.support.growing_logs import batch, write
@@ -132,6 +133,21 @@ def test_a_file_deleted_between_plan_and_task_is_an_error(tmp_path: Path) -> Non
         list(stream.read(split))
     lenient = reader(tmp_path, failOnDataLoss=False)
     assert list(lenient.read(split)) == []
+
+
+def test_a_log_truncated_between_the_end_of_a_trigger_and_its_plan_is_an_error(tmp_path: Path) -> None:
+    """The checkpoint has the end, also after a restart: rows that were truncated before the plan are no silent loss."""
+    batches = [batch(number) for number in range(6)]
+    path = write(tmp_path / "orders-3", batches[:4], index=False)
+    end = reader(tmp_path).latestOffset({}, ALL)
+    later = [PlainRecord(8, b"k", b"later leader" * 200)]
+    path.write_bytes(b"".join(batches[:2]) + build_batch(later, base_offset=8, partition_leader_epoch=1))
+    for start in ({}, {"orders-3": 4}):
+        with pytest.raises(KsegError, match="orders-3: offsets from 9 on were deleted before they were read"):
+            reader(tmp_path).partitions(start, end)
+    assert offsets(reader(tmp_path, failOnDataLoss=False), {}, end) == list(range(9))
+    path.write_bytes(b"".join(batches))
+    assert offsets(reader(tmp_path), {}, end) == list(range(16))
 
 
 def test_a_task_reads_its_offsets_from_the_files_that_a_cleaner_leaves(tmp_path: Path) -> None:
