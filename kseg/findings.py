@@ -48,7 +48,7 @@ class Finding(NamedTuple):
 
     @property
     def is_error(self) -> bool:
-        """Return whether the rule is an error without a policy: readers that have no settings judge by it."""
+        """Return whether the rule is an error without a policy: readers without settings judge by it."""
         return RULES[self.rule].severity >= Severity.ERROR
 
 

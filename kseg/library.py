@@ -260,7 +260,7 @@ def raise_unreadable(line: str) -> None:
 
 
 def undecoded(unread: Callable[[str], object] | None) -> record_decoder.Unread:
-    """Return what a decoder calls for a schema that a source has not given: ``unread`` once for each reason.
+    """Return the callback of a decoder for a schema that a source has not given: ``unread`` once for each reason.
 
     Without ``unread`` it raises RegistryError.
     """

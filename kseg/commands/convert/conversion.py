@@ -325,7 +325,7 @@ def _handling(name: str, plan: ConversionPlan) -> str:
 def _keep_end(folder: Path, segments: Sequence[Conversion]) -> None:
     """Write an empty segment at the source's log end if the result ends before: a broker would give these offsets again.
 
-    Older versions have no batch without a record, as control batches and those that the cleaner has emptied are.
+    In older versions each batch has a record. Control batches, and those that the cleaner has emptied, are left out.
     """
     end = max((segment.last_offset + 1 for segment in segments if segment.last_offset is not None), default=0)
     last = str(folder / max(name for name in local_files.names_in(folder) if is_log(name)))

@@ -49,7 +49,7 @@ _CHUNK = 10_000
 
 
 class LastBatch(NamedTuple):
-    """A batch by the facts that are no other's at its position. ``leader_epoch`` is -1 for none."""
+    """A batch of a segment, which these fields identify. ``leader_epoch`` is -1 for none."""
 
     position: int
     size: int

@@ -125,7 +125,7 @@ class CompactionEvidence:
         return True, "probably lost, because nothing indicates compaction"
 
     def _look_again(self) -> None:
-        """Read once what a cleaner has done until now, after the segments were read."""
+        """Read the progress of a cleaner once, after the segments were read."""
         if self._being_cleaned is None:
             self._being_cleaned = any(map(resting_logs.is_being_cleaned, self.folders))
             offsets = [

@@ -52,9 +52,9 @@ class LoadingLog:
         return loss_of_range(log.path, log.begin + begin, log.begin + end, self._usable_from)
 
     def lost_after(self, log: File, stop: int, end: int) -> Lost:
-        """Return what is lost from the byte on where a broker stopped reading, up to byte ``end``.
+        """Return the loss from the byte on where a broker stopped reading, up to byte ``end``.
 
-        A running broker can have appended to a preallocated segment since: it keeps what it can read there now.
+        A running broker can have appended to a preallocated segment since: it keeps the batches that it can read there.
         """
         if log.path is not None and is_in_use(os.path.dirname(os.path.dirname(local_files.absolute(log.path)))):
             reader = BrokerReader(log, stop, end, verify=True)

@@ -33,8 +33,7 @@ def is_being_cleaned(folder: str) -> bool:
     """Return whether a folder has files of a log cleaner: new segments, or old ones next to the segment in their place.
 
     A cleaner replaces one group of segments after the other, and enters the partition in its checkpoint after the last
-    (``Cleaner.doClean``, ``LogCleanerManager.doneCleaning``). What retention or a truncation deletes has no segment in its
-    place.
+    (``Cleaner.doClean``, ``LogCleanerManager.doneCleaning``). A truncation and retention replace none.
     """
     try:
         names = set(local_files.names_in(folder))
