@@ -175,19 +175,27 @@ def test_the_second_conversion_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    """Versions without producers, and the metadata of a cluster; in a log directory this is left out and named."""
+    """Versions without producers, and topics with ids of their cluster; in a log directory these are left out and named."""
     with pytest.raises(UsageError, match="needs v2"):
         ConversionPlan.of("v2-to-v1", lossy=True, for_another_cluster=True)
     logs = tmp_path / "logs"
     logs.mkdir()
     _History(Random(2)).write(logs / "orders-0")
-    shutil.copytree(logs / "orders-0", logs / "__cluster_metadata-0")
-    done = kseg("convert", "any-to-v2", "--for-another-cluster", logs / "__cluster_metadata-0", tmp_path / "out-0")
-    assert (done.returncode, (tmp_path / "out-0").exists()) == (2, False)
-    assert "no other cluster" in done.stderr
+    of_cluster = [
+        f"{topic}-0"
+        for topic in ("__cluster_metadata", "__remote_log_metadata", "__share_group_state", "__transaction_state")
+    ]
+    for name in (*of_cluster, "__consumer_offsets-0"):
+        shutil.copytree(logs / "orders-0", logs / name)
+    for name in of_cluster:
+        done = kseg("convert", "any-to-v2", "--for-another-cluster", logs / name, tmp_path / "out-0")
+        assert (done.returncode, (tmp_path / "out-0").exists()) == (2, False)
+        assert "no other cluster" in done.stderr
     done = kseg("convert", "any-to-v2", "--for-another-cluster", logs, tmp_path / "out")
-    assert (done.returncode, sorted(path.name for path in (tmp_path / "out").iterdir())) == (0, ["orders-0"])
-    assert "__cluster_metadata-0" in done.stderr
+    written = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert (done.returncode, written) == (0, ["__consumer_offsets-0", "orders-0"])
+    assert all(name in done.stderr for name in of_cluster)
+    assert kseg("convert", "any-to-v2", logs / of_cluster[-1], tmp_path / "same-0").returncode == 0
 
 
 def test_a_lost_marker_commits_nothing(tmp_path: Path) -> None:

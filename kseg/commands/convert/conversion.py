@@ -37,7 +37,7 @@ from kseg.format.storage.naming import (
     producer_snapshot_offset,
     without_file_scheme,
 )
-from kseg.format.storage.source import STDIN, is_metadata_log, local_size, open_source
+from kseg.format.storage.source import STDIN, local_size, open_source
 from kseg.format.writer import written_side_files
 from kseg.format.writer.batch_runs import side_file_error
 from kseg.format.writer.output_guards import (
@@ -167,8 +167,8 @@ def convert(
 
 def convert_by(work: ConvertSegments, source: str, target: str, plan: ConversionPlan, report: Report) -> ConvertResult:
     """Convert like ``convert``, with ``work`` for the segments of a folder, which raises the same errors."""
-    if plan.another_cluster and is_metadata_log(source):
-        raise UsageError(f"{source} is the metadata of its cluster, which no other cluster can have")
+    if plan.another_cluster and conversion_plan.is_of_its_cluster(source):
+        raise UsageError(f"{source} has ids of its cluster, which no other cluster can have")
     if source == STDIN:
         raise UsageError("convert cannot read standard input: give a file or a folder")
     target = without_file_scheme(target)
@@ -228,7 +228,7 @@ class _ConvertRun:
 
     def convert_partition(self, partition: PartitionFolder, target: Path) -> None:
         plan, result = self.plan, self.result
-        if plan.another_cluster and is_metadata_log(str(partition.path)):
+        if plan.another_cluster and conversion_plan.is_of_its_cluster(str(partition.path)):
             result.left_out.append(partition.path.name)
             return
         if not plan.force:

@@ -20,6 +20,8 @@ from kseg.format.record.framing import batch_crc
 from kseg.format.segment.transaction_events import has_transactions
 from kseg.format.sidefiles import transaction_states  # few conversions are for another cluster
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
+from kseg.format.storage.naming import CLUSTER_METADATA, REMOTE_LOG_METADATA, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kseg.format.storage.source import topic_partition
 from kseg.format.writer.records_builder import build_batch, codec_id
 from kseg.text import unknown_name
 
@@ -29,8 +31,16 @@ if TYPE_CHECKING:
 #: The leader epoch of a new topic's first leader.
 LEADER_EPOCH = layout.FIRST_LEADER_EPOCH
 
+#: The topics whose records have producer ids and topic ids of their cluster. In another one they fence its producers.
+OF_ITS_CLUSTER = (CLUSTER_METADATA, TRANSACTION_STATE, SHARE_GROUP_STATE, REMOTE_LOG_METADATA)
+
 _EPOCH, _ATTRIBUTES, _CRC = struct.Struct(">i"), struct.Struct(">H"), struct.Struct(">I")
 _NO_PRODUCER = struct.pack(">qhi", layout.NO_PRODUCER_ID, -1, layout.NO_SEQUENCE)
+
+
+def is_of_its_cluster(folder: str) -> bool:
+    """Return whether a folder has the name of a partition that no other cluster can have."""
+    return topic_partition(f"{folder}/x")[0] in OF_ITS_CLUSTER
 
 
 @dataclass(frozen=True, slots=True)
