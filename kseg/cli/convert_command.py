@@ -78,8 +78,8 @@ def convert(asked: ConvertOptions) -> int:
 
     A-to-B is any-to-v2, or a pair of v0, v1 and v2, such as v0-to-v2. Batches of version B are copied byte for byte,
     unless --compression names another codec. --for-another-cluster removes what brokers of another cluster cannot serve:
-    leader epochs, producers and what was not committed. kseg reads the result back, compares it with SRC, and then writes
-    DST and its indexes atomically; of a log directory, one partition after the other.
+    leader epochs, producers, and records that were not committed or were deleted. kseg reads the result back, compares
+    it with SRC, and then writes DST and its indexes atomically; of a log directory, one partition after the other.
     """
     notes, plan, source, target = FindingNotes(), asked.plan, asked.source, asked.target
     # These batches are converted: a v0 or v1 message is written without the codec that it claims. Nothing is lost.
@@ -105,7 +105,7 @@ def convert(asked: ConvertOptions) -> int:
         _note_gaps(result.segments, target)
         if not os.path.isdir(source):
             _note_end(result.segments[0])
-    for line in result.failed:
+    for line in dict.fromkeys(result.failed):  # partitions of one log directory can have one cause
         fail(line)
     if result.failed:
         fail(f"{count_of(len(result.failed), 'partition')} not written")

@@ -163,8 +163,8 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
             show_default=True),
         "rebatch": OptionRow("--rebatch", "Pack records into batches of BYTES, before compression.", "BYTES", _number(1)),
         "lossy": OptionRow("--lossy", "Allow an older version, and list the lost fields."),
-        "for_another_cluster": OptionRow("--for-another-cluster", "Write leader epoch 0 and only committed records, without "
-            "producer ids, transactions and markers. Offsets stay."),
+        "for_another_cluster": OptionRow("--for-another-cluster", "Write leader epoch 0 and only committed, not deleted "
+            "records, without producer ids, transactions and markers. Offsets stay."),
         "keep_producers": OptionRow("--keep-producers", "Keep producer ids, sequences, transactions and markers."),
         "skip_damaged": OptionRow("--skip-damaged", "Skip damaged batches. Exit code 1 if there are any."),
         "dry_run": OptionRow("--dry-run", "Write only the report. DST can be omitted."),

@@ -14,7 +14,7 @@ from kseg.commands.convert.conversion import convert
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.errors import UsageError
 from kseg.format.segment import several_processes
-from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message
+from kseg.format.writer.records_builder import PlainRecord, build_batch, build_message, build_wrapper
 from tests.support.cli import invoke
 from tests.support.cli import kseg_here as kseg
 from tests.support.fuzzing import cases
@@ -102,7 +102,8 @@ def test_only_committed_records_remain(tmp_path: Path, monkeypatch: pytest.Monke
     """Random partitions: the committed records and the end stay; nothing is left of producers, epochs and topic ids.
 
     No removed record or marker seems lost, also if records without a key show that the topic is not compacted. Any number
-    of processes writes the same, and a single segment knows the markers of later ones.
+    of processes writes the same, and a single segment knows the markers of later ones. In half of the cases the first
+    records were deleted.
     """
     monkeypatch.setattr(several_processes, "RANGE_SIZE", 3_000)
     monkeypatch.setattr(several_processes, "SEARCH_REACH", 3_000)
@@ -111,7 +112,10 @@ def test_only_committed_records_remain(tmp_path: Path, monkeypatch: pytest.Monke
         random = Random(case)
         source, target, parallel = (tmp_path / f"{name}{case}-0" for name in ("in", "out", "jobs"))
         history = _History(random)
+        begin = history.end
         history.write(source)
+        start = random.choice((0, random.randrange(begin, history.end + 1)))
+        (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\nin{case} 0 {start}\n")
         codec = random.choice(("keep", "keep", *CODECS))
         plan = ConversionPlan.of(
             "any-to-v2", compression=codec, for_another_cluster=True, rebatch=random.choice((None, None, 500))
@@ -120,7 +124,7 @@ def test_only_committed_records_remain(tmp_path: Path, monkeypatch: pytest.Monke
         convert(str(source), str(parallel), plan, jobs=3)
         assert _digest(parallel) == _digest(target), case
         before, after = _content(_rows(source, "--deep")), _content(_rows(target, "--deep"))
-        assert after == {offset: before[offset] for offset in history.committed}, case
+        assert after == {offset: before[offset] for offset in history.committed if offset >= start}, case
         batches = _rows(target, "--shallow")
         for name, value in (("producer_id", -1), ("base_sequence", -1), ("partition_leader_epoch", 0)):
             assert {row[name] for row in batches} == {value}, (case, name)
@@ -214,3 +218,105 @@ def test_a_lost_marker_commits_nothing(tmp_path: Path) -> None:
     done = kseg("convert", "any-to-v2", "--for-another-cluster", "--skip-damaged", folder, target)
     assert (done.returncode, "unknown-records: 1 record" in done.stdout) == (1, True), done.stdout + done.stderr
     assert [row["value"] for row in _rows(target, "--deep")] == ["committed"]
+
+
+def _log_start(folder: Path, start: int) -> None:
+    topic, _, partition = folder.name.rpartition("-")
+    (folder.parent / "log-start-offset-checkpoint").write_text(f"0\n1\n{topic} {partition} {start}\n")
+
+
+def _records(*offsets: int) -> list[PlainRecord]:
+    return [PlainRecord(offset, b"k", b"v%d" % offset, NOW + offset) for offset in offsets]
+
+
+def _old_and_new(folder: Path) -> None:
+    """Write wrappers and messages of v1, and two committed transactions of v2; offsets 2, 13 and 15 were compacted."""
+    folder.mkdir()
+    batch = partial(build_batch, producer_id=7, producer_epoch=0, transactional=True)
+    marker = PlainRecord(10, bytes([0, 0, 0, 1]), bytes(6), NOW)
+    (folder / f"{0:020}.log").write_bytes(
+        build_wrapper(_records(0, 1, 3), magic=1, compression="gzip") + build_message(*_records(4), magic=1)
+    )
+    (folder / f"{5:020}.log").write_bytes(
+        batch(_records(5, 6, 7, 8, 9), base_sequence=0, compression="lz4")
+        + batch([marker], control=True)
+        + batch(_records(11, 12, 14), base_offset=11, last_offset=15, base_sequence=5)
+        + batch([PlainRecord(16, marker.key, marker.value, NOW)], control=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--keep-producers"], ["--compression", "zstd", "--keep-producers"], ["--rebatch", "10000"]]
+)
+def test_deleted_records_do_not_come_back(tmp_path: Path, options: list[str]) -> None:
+    """Records before the log start are deleted for all clients, wherever in a batch it is; the others stay as they are.
+
+    They are counted, no offset seems lost, and kept producers continue with the sequence that they had.
+    """
+    source = tmp_path / "orders-0"
+    _old_and_new(source)
+    before = [row for row in _rows(source, "--deep") if not row["control"]]
+    kept = ("timestamp", "timestamp_type", "key", "value", *(("sequence",) if "--keep-producers" in options else ()))
+    for start in range(18):
+        _log_start(source, start)
+        target = tmp_path / f"out{start}-0"
+        done = kseg("convert", "any-to-v2", "--for-another-cluster", *options, "--format", "jsonl", source, target)
+        assert done.returncode == 0, done.stderr
+        expected = [row for row in before if int(str(row["offset"])) >= start]
+        after = [row for row in _rows(target, "--deep") if not row["control"]]
+        assert [row["offset"] for row in after] == [row["offset"] for row in expected]
+        for left, right in zip(expected, after, strict=True):
+            names = kept if right["sequence"] is not None and left["sequence"] is not None else kept[:4]
+            assert [left[name] for name in names] == [right[name] for name in names], start
+            if "--keep-producers" in options and left["transaction_state"]:
+                assert (left["producer_id"], "committed") == (right["producer_id"], right["transaction_state"])
+        losses = [json.loads(line).get("lost", {}).get("deleted-records") for line in done.stdout.splitlines()]
+        assert sum(loss["count"] for loss in losses if loss) == len(before) - len(expected)
+        batches = _rows(target, "--shallow")
+        ends = [-1, *(row["last_offset"] for row in batches)]
+        assert [row["base_offset"] for row in batches if row["base_offset"] not in (2, 13)] == [
+            int(str(end)) + 1 for end in ends[:-1]
+        ], start
+        assert ends[-1] == 16
+        assert invoke("validate", "-q", target).exit_code == 0
+
+
+def test_the_log_start_in_a_large_batch(tmp_path: Path) -> None:
+    """A batch that is read in parts loses the records before the log start, wherever its parts end."""
+    source = tmp_path / "orders-0"
+    source.mkdir()
+    records = [PlainRecord(2 * n, None, b"%d" % n, NOW) for n in range(70_000)]
+    data = build_batch(
+        records, compression="gzip", last_offset=150_000, producer_id=1, producer_epoch=0, base_sequence=0
+    )
+    (source / f"{0:020}.log").write_bytes(data)
+    for start in (1, 100_001, 139_998, 139_999):
+        _log_start(source, start)
+        target = tmp_path / f"out{start}-0"
+        (done,) = convert(str(source), str(target), ConversionPlan.of("any-to-v2", for_another_cluster=True)).segments
+        assert (done.records, done.lost["deleted-records"].count) == (70_000 - (start + 1) // 2, (start + 1) // 2)
+        after = _rows(target, "--deep", "--last", 70_000)
+        assert [row["offset"] for row in after] == [one.offset for one in records if one.offset >= start]
+        assert _rows(target, "--shallow")[-1]["last_offset"] == 150_000
+
+
+def test_an_unreadable_log_start_is_one_line(tmp_path: Path) -> None:
+    """Without the log start, deleted records could come back: nothing is written, and one line says why."""
+    (tmp_path / "logs").mkdir()
+    for name in ("orders-0", "orders-1"):
+        _old_and_new(tmp_path / "logs" / name)
+    (tmp_path / "logs" / "log-start-offset-checkpoint").mkdir()
+    done = kseg("convert", "any-to-v2", "--for-another-cluster", tmp_path / "logs", tmp_path / "out")
+    assert (done.returncode, (tmp_path / "out").exists()) == (2, False)
+    assert done.stderr.count("log-start-offset-checkpoint: ") == 1
+    assert kseg("convert", "any-to-v2", tmp_path / "logs", tmp_path / "same").returncode == 0
+
+
+def test_a_stray_has_no_log_start(tmp_path: Path) -> None:
+    """The checkpoint is about the folders in use: a new topic of the same name may have another log start."""
+    stray = tmp_path / f"orders-0.{'1' * 32}-stray"
+    _old_and_new(stray)
+    _log_start(tmp_path / "orders-0", 100)
+    done = kseg("convert", "any-to-v2", "--for-another-cluster", stray, tmp_path / "orders-0")
+    assert (done.returncode, "deleted-records" in done.stdout) == (0, False)
+    assert len(_rows(tmp_path / "orders-0", "--deep")) == 12

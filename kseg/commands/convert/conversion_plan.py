@@ -4,12 +4,18 @@ A leader epoch higher than the topic's keeps followers from fetching the log. Pr
 from 0 on: a new producer that gets an id of the log fails with "out of order sequence". A transaction that has not ended
 has no coordinator there, and holds consumers that read committed for ever. So the leader epochs become 0, and unless the
 producers are kept, only committed records remain, without producer ids, transactions and markers. Offsets stay.
+
+The new brokers do not know the log start of the old ones, and would serve the records before it, which were deleted.
 """
 
 from __future__ import annotations
 
+import os
 import struct
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kseg.errors import UsageError
@@ -20,12 +26,22 @@ from kseg.format.record.framing import batch_crc
 from kseg.format.segment.transaction_events import has_transactions
 from kseg.format.sidefiles import transaction_states  # few conversions are for another cluster
 from kseg.format.sidefiles.indexes import INDEX_INTERVAL_BYTES
-from kseg.format.storage.naming import CLUSTER_METADATA, REMOTE_LOG_METADATA, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kseg.format.storage.local_files import absolute
+from kseg.format.storage.naming import (
+    CLUSTER_METADATA,
+    REMOTE_LOG_METADATA,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    leftover_of,
+)
 from kseg.format.storage.source import topic_partition
-from kseg.format.writer.records_builder import build_batch, codec_id
+from kseg.format.writer import rewritten_rows
+from kseg.format.writer.batch_runs import BatchRun, payload_of
+from kseg.format.writer.records_builder import BatchPacker, build_batch, codec_id
 from kseg.text import unknown_name
 
 if TYPE_CHECKING:
+    from kseg.format.segment.records_chunk import Chunk
     from kseg.format.sidefiles.transaction_states import SegmentTransactions, TransactionLogs
 
 #: The leader epoch of a new topic's first leader.
@@ -34,8 +50,12 @@ LEADER_EPOCH = layout.FIRST_LEADER_EPOCH
 #: The topics whose records have producer ids and topic ids of their cluster. In another one they fence its producers.
 OF_ITS_CLUSTER = (CLUSTER_METADATA, TRANSACTION_STATE, SHARE_GROUP_STATE, REMOTE_LOG_METADATA)
 
+#: Counts a loss: its kind, the number of records, the first and the last offset.
+CountLoss = Callable[[str, int, int, int], None]
+
 _EPOCH, _ATTRIBUTES, _CRC = struct.Struct(">i"), struct.Struct(">H"), struct.Struct(">I")
-_NO_PRODUCER = struct.pack(">qhi", layout.NO_PRODUCER_ID, -1, layout.NO_SEQUENCE)
+_PRODUCER = struct.Struct(">qhi")
+_NO_PRODUCER = _PRODUCER.pack(layout.NO_PRODUCER_ID, -1, layout.NO_SEQUENCE)
 
 
 def is_of_its_cluster(folder: str) -> bool:
@@ -47,16 +67,24 @@ def is_of_its_cluster(folder: str) -> bool:
 class AnotherCluster:
     """The data to remove from the batches of a segment.
 
-    ``keep_producers`` keeps producer ids, sequences, transactions and markers; ``transactions`` are those of the segment.
+    ``keep_producers`` keeps producer ids, sequences, transactions and markers; ``transactions`` are those of the segment,
+    ``log_start`` is the first offset of its log that was not deleted.
     """
 
     keep_producers: bool = False
     logs: TransactionLogs = field(default_factory=lambda: transaction_states.TransactionLogs(), compare=False)
     transactions: SegmentTransactions | None = field(default=None, compare=False)
+    log_start: int = 0
 
     def of_segment(self, path: str) -> AnotherCluster:
-        """Return it with the transactions of a segment, whose folder has its log."""
-        return replace(self, transactions=self.logs.of(path, listed=True))
+        """Return it with the transactions and the log start of a segment, whose folder has its log.
+
+        The checkpoint has no log starts of ``-delete`` and ``-stray`` folders, but may have that of a new topic of the name.
+        Raises UnreadableError if the checkpoint cannot be read.
+        """
+        transactions = self.logs.of(path, listed=True)
+        unused = leftover_of(os.path.basename(os.path.dirname(absolute(path)))) in ("delete", "stray")
+        return replace(self, transactions=transactions, log_start=0 if unused else transactions.log_start)
 
     def leave_out(self, batches: BatchColumns) -> None:
         """Deselect the markers and the batches that were not committed."""
@@ -71,13 +99,95 @@ class AnotherCluster:
 
         Raises KsegError if a segment that has the marker cannot be read.
         """
-        if batches.magic[row] < 2 or not batches.attributes[row] & layout.TRANSACTIONAL:
+        if self.keep_producers or batches.magic[row] < 2 or not batches.attributes[row] & layout.TRANSACTIONAL:
             return None
         if batches.attributes[row] & layout.CONTROL:
             return "control-records"
         assert self.transactions
         state = self.transactions.state(batches, row)
         return None if state == layout.COMMITTED else f"{state}-records"
+
+    def without_deleted(self, chunks: Iterator[Chunk], count_loss: CountLoss) -> Iterator[Chunk]:
+        """Yield the chunks without the records before the log start, and count these.
+
+        Batches without others are deselected. The batch that holds the log start gets a chunk of its own.
+        """
+        for chunk in chunks:
+            row = self._remove_deleted(chunk, count_loss) if self.log_start else None
+            bounds = [chunk.first, chunk.stop] if row is None else [chunk.first, row, row + 1, chunk.stop]
+            for chunk.first, chunk.stop in pairwise(bounds):
+                if chunk.first < chunk.stop:
+                    yield chunk
+
+    def _remove_deleted(self, chunk: Chunk, count_loss: CountLoss) -> int | None:
+        """Remove the records before the log start from the columns; return the row of the batch that holds it."""
+        batches, offset = chunk.batches, chunk.records.offset
+        for row in range(chunk.first, chunk.stop):
+            if batches.crc_state[row] == CRC_BAD or not (batches.intact[row] and batches.selected[row]):
+                continue
+            if not batches.record_sum[row] or (batches.magic[row] >= 2 and batches.attributes[row] & layout.CONTROL):
+                continue  # no client gets markers, and those of kept producers stay
+            first, last = batches.first_record_offset[row], batches.last_record_offset[row]
+            if first >= self.log_start:
+                return None
+            if last < self.log_start:
+                batches.selected[row] = 0
+                count_loss("deleted-records", batches.record_sum[row], first, last)
+                continue
+            begin, total = batches.first_record[row], batches.record_total[row]
+            kept = bisect_left(offset, self.log_start, begin, begin + total)
+            if kept > begin:
+                count_loss("deleted-records", kept - begin, offset[begin], offset[kept - 1])
+            batches.first_record[row], batches.record_total[row] = kept, begin + total - kept
+            return row
+        return None
+
+    def holds_log_start(self, chunk: Chunk) -> bool:
+        """Return whether a chunk of ``without_deleted`` has only the batch with records before and after the log start."""
+        batches, row = chunk.batches, chunk.first
+        return (
+            chunk.stop - row == 1
+            and batches.record_sum[row] > 0
+            and batches.first_record_offset[row] < self.log_start <= batches.last_record_offset[row]
+        )
+
+    def part_of(self, run: BatchRun, codec: int, count_loss: CountLoss) -> Iterator[tuple[memoryview, int]]:
+        """Yield the batches, and their codecs, that replace the batch that holds the log start, or a part of a large one.
+
+        Offsets without a record get batches without records, as those of removed batches do.
+        """
+        chunk, batches, records, row = run.chunk, run.chunk.batches, run.chunk.records, run.row
+        if run.i == run.end:
+            return
+        begin, before = rewritten_rows.first_offset(batches, row), chunk.previous_offset
+        if before is not None and before >= self.log_start:
+            begin = before + 1
+        elif run.magic >= 2 and batches.base_sequence[row] >= 0 and not self.keep_producers:
+            count_loss("sequences", 1, begin, batches.last_offset[row])
+        if begin < records.offset[run.i]:
+            yield memoryview(empty_batch(begin, records.offset[run.i] - 1)), 0
+        written: list[memoryview] = []
+        append_time = batches.attributes[row] & layout.LOG_APPEND_TIME if run.magic else 0
+        packer = BatchPacker(None, lambda batch, _: written.append(batch))
+        packer.add_entry(payload_of(chunk, row), records, run.i, run.end, codec, append_time)
+        for batch in written:
+            if self.keep_producers and run.magic >= 2:
+                self._set_producer(batch, chunk, run.i)
+            yield batch, codec
+        end = records.offset[run.end - 1] + 1
+        if not chunk.unfinished and end <= batches.last_offset[row]:
+            yield memoryview(empty_batch(end, batches.last_offset[row])), 0
+
+    @staticmethod
+    def _set_producer(batch: memoryview, chunk: Chunk, i: int) -> None:
+        """Give a batch that begins with record ``i`` the producer and the transaction of the record's batch."""
+        batches, row = chunk.batches, chunk.first
+        producer = batches.producer_id[row], batches.producer_epoch[row], chunk.sequence(i, row)
+        batch[layout.PRODUCER_ID_AT : layout.PRODUCER_ID_AT + _PRODUCER.size] = _PRODUCER.pack(*producer)
+        (attributes,) = _ATTRIBUTES.unpack_from(batch, layout.ATTRIBUTES_AT)
+        attributes |= batches.attributes[row] & layout.TRANSACTIONAL
+        _ATTRIBUTES.pack_into(batch, layout.ATTRIBUTES_AT, attributes)
+        _CRC.pack_into(batch, layout.CRC_AT, batch_crc(batch, 0, len(batch), 2))
 
     def rewrite(self, batch: memoryview) -> bool:
         """Change the header of a v2 batch in place, with its CRC if that covers the change. Return whether it changed."""

@@ -15,7 +15,7 @@ from typing import IO
 from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.transcode import Conversion, Transcoder
 from kseg.errors import KsegError, UnreadableError
-from kseg.findings import RULES, SERVED, Finding, Severity
+from kseg.findings import RULES, SERVED, Finding, Severity, do_nothing
 from kseg.format.checks.batch_checks import EPOCH_RULES, CheckState
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.layout import INT32_MAX
@@ -91,7 +91,6 @@ def transcribe(
     ``order`` is the result of ``find_order`` for the whole segment. Returns the state of its checks, or
     None if the source is damaged (``SegmentReader.damaged``).
     """
-    plan = plan.of_segment(tally.source)
     damage = _DamagePolicy(tally.source, plan, report)
 
     def write(data: memoryview) -> None:
@@ -100,11 +99,14 @@ def transcribe(
         check_size(tally)
 
     with SegmentReader(source, report=damage) as reader:
+        plan = plan.of_segment(tally.source)
         transcoder = Transcoder(plan, write, tally)
         done = source.start
         checks = SourceChecks(source.name, damage)
         reach = _filter(source.name, damage, plan)
         chunks = checks.checked(validated_chunks(reader, damage, reach, order=order))
+        if plan.another_cluster is not None:
+            chunks = plan.another_cluster.without_deleted(chunks, tally.count_loss)
         for chunk in chunks:
             damage.check()
             proof.expect(chunk)
@@ -127,7 +129,10 @@ def transcribe(
         with SegmentReader(open_source(tally.source), report=unreadable) as again:
             reach = _filter(tally.source, unreadable, plan)
             chunks = validated_chunks(again, unreadable, reach, order=order)
-            proof.compare(SourceChecks(tally.source, unreadable).checked(chunks))
+            chunks = SourceChecks(tally.source, unreadable).checked(chunks)
+            if plan.another_cluster is not None:
+                chunks = plan.another_cluster.without_deleted(chunks, do_nothing)
+            proof.compare(chunks)
     return None if reader.damaged else checks.history
 
 

@@ -112,6 +112,7 @@ LOSSES = {
     "aborted-records": ("record", " of aborted transactions"),
     "open-records": ("record", " of transactions that do not end in the log"),
     "unknown-records": ("record", " of transactions whose end is lost"),
+    "deleted-records": ("record", " before the log start"),
     "transactions": ("transactional batch", " (consumers will see aborted records)"),
     "sequences": ("batch", " of idempotent producers"),
     "leader-epochs": ("batch", " with a leader epoch"),
@@ -160,7 +161,9 @@ class Transcoder:
 
     def convert_chunk(self, chunk: Chunk) -> None:
         """Write the batches of the chunk. Raises WrongVersionError, KsegError, and OSError from writing."""
-        for run in runs_of(chunk, self._target, copies=not self._must_repack):
+        rules = self._plan.another_cluster
+        parted = rules is not None and rules.holds_log_start(chunk)
+        for run in runs_of(chunk, self._target, copies=not (self._must_repack or parted)):
             counts = [0] * 8
             if self._is_unchanged(run):
                 run = run._replace(kind=rewritten_rows.COPY)
@@ -242,12 +245,13 @@ class Transcoder:
         """Write a batch without records in place of each that another cluster must not have, and count it."""
         batches, rules = run.chunk.batches, self._plan.another_cluster
         for row in range(run.row, run.stop):
+            # The offset of a wrapper of early librdkafka is 0, whatever its messages have.
+            last = (batches.last_offset if batches.magic[row] >= 2 else batches.last_record_offset)[row]
+            first = rewritten_rows.first_offset(batches, row)
             if rules and (kind := rules.removal_of(batches, row)):
-                count = max(0, batches.record_count[row])
-                first, last = batches.base_offset[row], batches.last_offset[row]
-                self._tally.count_loss(kind, count, first, last)
-                self._packer.flush()
-                self._count_written(memoryview(conversion_plan.empty_batch(first, last)), 0)
+                self._tally.count_loss(kind, max(0, batches.record_count[row]), first, last)
+            self._packer.flush()
+            self._count_written(memoryview(conversion_plan.empty_batch(first, last)), 0)
 
     def _rewritten(self, run: BatchRun) -> tuple[memoryview, int]:
         """Return the bytes of a run as another cluster can have them, and how many batches are unchanged."""
@@ -305,6 +309,12 @@ class Transcoder:
 
     def _to_batches(self, run: BatchRun, codec: int) -> None:
         self._tally.records += run.end - run.i
+        rules = self._plan.another_cluster
+        if rules and rules.holds_log_start(run.chunk):
+            self._packer.flush()
+            for entry, own_codec in rules.part_of(run, codec, self._tally.count_loss):
+                self._count_written(entry, own_codec)
+            return
         records, batches = run.chunk.records, run.chunk.batches
         data = payload_of(run.chunk, run.row)
         append_time = batches.attributes[run.row] & LOG_APPEND_TIME if run.magic else 0
