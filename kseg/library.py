@@ -218,8 +218,8 @@ def scan(
 
     Reading begins with the first pull; this function only opens the paths. Each stream begins at the start. Reading
     continues after damage: ``report`` is called with the path and each Finding, ``unread`` with a line for each file that
-    cannot be read, and for each reason why a schema cannot, which is then the error of the decoded value. Without ``unread``
-    such a file or schema ends the stream with an error.
+    cannot be read, and once for each reason why a schema cannot, which is the error of its decoded values. Without
+    ``unread`` such a file or schema ends the stream with an error.
 
     Raises UsageError for wrong arguments or if pyarrow is not installed, and UnreadableError for a missing path.
     """

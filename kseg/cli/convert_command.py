@@ -102,7 +102,7 @@ def convert(asked: ConvertOptions) -> int:
         _note_size(conversion)
     _note_markers(result.segments, source)
     if plan.target < 2:
-        _note_gaps(result.segments, target)
+        _note_gaps(result.segments, result.ends, target)
         if not os.path.isdir(source):
             _note_end(result.segments[0])
     for line in dict.fromkeys(result.failed):  # partitions of one log directory can have one cause
@@ -122,12 +122,13 @@ def _note_markers(segments: Sequence[Conversion], source: str) -> None:
         )
 
 
-def _note_gaps(segments: Sequence[Conversion], target: str) -> None:
+def _note_gaps(segments: Sequence[Conversion], ends: Sequence[str], target: str) -> None:
     """Say that validate reports the offsets of batches without records, which older versions lack."""
     kinds = {kind: LOSSES[kind][0] for kind in ("control-records", "empty-batches")}
     counts = {noun: sum(one.lost[kind].count for one in segments if kind in one.lost) for kind, noun in kinds.items()}
-    if any(counts.values()):
-        gone = " and ".join(count_of(count, noun) for noun, count in counts.items() if count)
+    gone = " and ".join(count_of(count, noun) for noun, count in counts.items() if count)
+    if gone or ends:
+        gone = gone or f"records that the cleaner removed at the end, before {ends[0]}"
         known = shell_command(["kseg", "validate", "--write-baseline", "FILE", target])
         note(
             f"no batch has the offsets of {gone} now, so `kseg validate` reports those before "

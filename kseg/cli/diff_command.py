@@ -105,7 +105,8 @@ def diff(asked: DiffOptions) -> int:
         if STDIN not in (a, b) and os.path.realpath(a) == os.path.realpath(b):
             note(f"{a} and {b} are the same files: they are compared with themselves")
     for path in paths:
-        if path != STDIN and (is_in_use(path) or is_in_use(os.path.dirname(os.path.abspath(path)))):
+        folder = os.path.abspath(path if os.path.isdir(path) else os.path.dirname(path))
+        if path != STDIN and (is_in_use(folder) or is_in_use(os.path.dirname(folder))):
             note(f"{path}: a broker runs there: what it writes meanwhile can be a difference at the end")
     common.check_outputs()
     metadata = all(os.path.isdir(path) and is_metadata_log(path) for path in paths)

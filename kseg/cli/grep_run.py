@@ -22,6 +22,7 @@ from kseg.commands.dump.neighbours import first_found
 from kseg.commands.grep.matches import RecordGrep
 from kseg.commands.grep.text_patterns import MatchClock, limited
 from kseg.errors import KsegError, UsageError
+from kseg.extras.serialization import schema_set
 from kseg.extras.views.grep_request import GrepRequest
 from kseg.findings import Finding, Report, do_nothing
 from kseg.format.segment import several_processes
@@ -249,9 +250,14 @@ def grep_run(
 
 
 def _best_jobs(files: Sequence[SegmentFile], sizes: Sequence[int], request: GrepRequest, jobs: int) -> int:
-    """Return how many processes, at most ``jobs``, end the search first. Only one asks a registry or a user's function."""
+    """Return how many processes, at most ``jobs``, end the search first.
+
+    Only one asks a registry or a user's function, or says which schemas are lost.
+    """
     decoding = request.decoding
-    if decoding and (decoding.registry or decoding.function):
+    if decoding and (
+        decoding.registry or decoding.function or (request.own and schema_set.why_lost(request.own.schemas))
+    ):
         return 1
     if sum(sizes) < 2 * several_processes.RANGE_SIZE or (request.has_neighbours and len(files) == 1):
         return 1

@@ -144,7 +144,10 @@ def _check_range(name: str, log: Log, start: int | None, stop: int) -> None:
         return
     end = last_valid_batch(last.path, last.bytes).offset
     if end < stop:
-        raise DataLost(f"{name}: offsets from {end} on were deleted before they were read: the log was truncated")
+        raise DataLost(
+            f"{name}: offsets from {end} on were deleted before they were read: the log was truncated; "
+            "failOnDataLoss=false continues without them"
+        )
 
 
 def limited(options: Options, start: Offsets, end: Offsets, *, rows: int | None, size: int | None) -> dict[str, int]:

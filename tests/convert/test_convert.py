@@ -872,7 +872,7 @@ def test_totals_of_several_partitions_have_no_offsets(tmp_path: Path) -> None:
     assert quiet.stdout.count("  batches") == 1
 
 
-@pytest.mark.parametrize("last", ["a marker", "an emptied batch"])
+@pytest.mark.parametrize("last", ["a marker", "an emptied batch", "a record that the cleaner removed"])
 def test_the_log_end_stays_where_the_last_batches_have_no_record(tmp_path: Path, last: str) -> None:
     """A broker would give their offsets again, and the commits of groups would be out of range."""
     folder = tmp_path / "t-0"
@@ -882,9 +882,14 @@ def test_the_log_end_stays_where_the_last_batches_have_no_record(tmp_path: Path,
         [PlainRecord(5, bytes(4), bytes(6), NOW)], producer_id=9, producer_epoch=0, transactional=True, control=True
     )
     gone = marker if last == "a marker" else build_batch([], base_offset=5, last_offset=5)
-    (folder / f"{0:020}.log").write_bytes(build_batch(kept) + gone)
+    cut = build_batch(kept, last_offset=5)
+    (folder / f"{0:020}.log").write_bytes(cut if last.startswith("a record") else build_batch(kept) + gone)
     done = run("v2-to-v1", "--lossy", folder, tmp_path / "new")
     assert (done.exit_code, "ends at offset" in done.stderr) == (0, False)
+    assert kseg_here("validate", tmp_path / "new").returncode == 1
+    (write,) = re.findall("`(kseg validate --write-baseline .*?)`", done.stderr)
+    kseg_here(*shlex.split(write.replace("FILE", str(tmp_path / "known")))[1:])
+    assert kseg_here("validate", tmp_path / "new", "--baseline", tmp_path / "known").returncode == 0
     assert [path.name for path in sorted((tmp_path / "new").glob("*.log"))] == [f"{0:020}.log", f"{6:020}.log"]
     assert not (tmp_path / "new" / f"{6:020}.log").stat().st_size
     done = run("v2-to-v1", "--lossy", folder / f"{0:020}.log", tmp_path / "alone.log")
@@ -894,3 +899,19 @@ def test_the_log_end_stays_where_the_last_batches_have_no_record(tmp_path: Path,
     (whole / f"{0:020}.log").write_bytes(build_batch(kept))
     assert run("v2-to-v1", "--lossy", whole, tmp_path / "same").exit_code == 0
     assert len(list((tmp_path / "same").glob("*.log"))) == 1
+
+
+@pytest.mark.parametrize(("direction", "codec"), [("v2-to-v1", "keep"), ("v1-to-v2", "keep"), ("v1-to-v1", "snappy")])
+def test_an_append_time_below_minus_one_stays(tmp_path: Path, direction: str, codec: str) -> None:
+    """Brokers serve it. Only the largest timestamp of the records' own is -1 at least."""
+    source, target = tmp_path / NAME, tmp_path / "new" / NAME
+    target.parent.mkdir()
+    records = [PlainRecord(offset, b"k", b"v", -60_000) for offset in range(3)]
+    options: dict[str, Any] = {"compression": "gzip", "timestamp_type": "LogAppendTime"}
+    if direction.startswith("v2"):
+        source.write_bytes(build_batch(records, max_timestamp=-60_000, **options))
+    else:
+        source.write_bytes(build_wrapper(records, magic=1, append_time=-60_000, **options))
+    assert run("--lossy", "--compression", codec, direction, source, target).exit_code == 0
+    rows = [json.loads(line) for line in invoke("dump", "--deep", "--format", "jsonl", target).stdout.splitlines()]
+    assert [row["timestamp"] for row in rows if row["kind"] == "record"] == [-60_000] * 3

@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
+import pyarrow.parquet as pq
+
 from kseg.extras.pipeline import load_rows
 from kseg.format.writer.records_builder import PlainRecord, build_batch
 from tests.support.pipelines import config, rows, run_here, run_in_process
@@ -111,3 +113,15 @@ def test_a_preallocated_segment_that_is_rolled_after_its_check_is_loaded(
         changed(patched, lambda: os.truncate(more, more.stat().st_size - 1))
         outcome = run_here(path)
     assert (outcome.code, outcome.failures) == (2, (f"topic orders: {more}: replaced meanwhile: run again",))
+
+
+def test_an_inventory_of_an_older_kseg_is_read_anew(tmp_path: Path) -> None:
+    """An update adds columns: the segments are checked again, and no night stops."""
+    write(tmp_path, [b"a", b"b"])
+    path = config(tmp_path)
+    assert run_in_process(path).returncode == 0
+    inventory = next(tmp_path.rglob("inventory.parquet"))
+    pq.write_table(pq.read_table(inventory).drop_columns(["last_batch"]), inventory)
+    write(tmp_path, [b"a", b"b", b"c"])
+    done = run_in_process(path)
+    assert (done.returncode, len(loaded(tmp_path))) == (0, 3), done.stderr

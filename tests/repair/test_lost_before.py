@@ -63,6 +63,7 @@ def _add(name: str) -> Callable[[Path], object]:
 
 
 _HOLE = [_batch(0, 4), _batch(8, 4)]
+_HOLE_AT_4 = [_batch(4, 4), _batch(12, 4)]
 #: Segments, a change of the folder, and whether their missing offsets are lost.
 PARTITIONS: dict[str, tuple[list[tuple[int, list[bytes]]], Callable[[Path], object] | None, bool]] = {
     "nothing indicates compaction": ([(0, _HOLE)], None, True),
@@ -72,7 +73,18 @@ PARTITIONS: dict[str, tuple[list[tuple[int, list[bytes]]], Callable[[Path], obje
     "fewer records than offsets": ([(0, [_batch(0, 4, without=2), _batch(8, 4)])], None, False),
     "the cleaner was there": ([(0, _HOLE)], _checkpoint("cleaner-offset-checkpoint", 9), False),
     "a cleaner is at work": ([(0, _HOLE)], _add("00000000000000000012.log.cleaned"), False),
-    "a cleaner has replaced a segment": ([(0, _HOLE)], _add("00000000000000000000.log.deleted"), False),
+    "a cleaner will replace it": ([(0, _HOLE)], _add("00000000000000000000.log.cleaned"), True),
+    "a cleaner has replaced a segment": (
+        [(0, _HOLE), (12, [_batch(12, 4)])],
+        _add("00000000000000000000.log.deleted"),
+        False,
+    ),
+    "a cleaner has replaced a segment before": (
+        [(0, [_batch(0, 4)]), (4, _HOLE_AT_4), (16, [_batch(16, 4)])],
+        _add("00000000000000000000.log.deleted"),
+        True,
+    ),
+    "no cleaner replaces the newest segment": ([(0, _HOLE)], _add("00000000000000000000.log.deleted"), True),
     "a segment was deleted": ([(0, _HOLE)], _add("00000000000000000010.log.deleted"), True),
     "before the log start": ([(0, _HOLE)], _checkpoint("log-start-offset-checkpoint", 8), False),
     "between segments": ([(0, [_batch(0, 4)]), (8, [_batch(8, 4)])], None, True),

@@ -139,13 +139,14 @@ ConvertSegments = Callable[[Sequence[Pair]], Iterable[Conversion]]
 class ConvertResult:
     """The result of a conversion.
 
-    ``left_out`` are the files of a folder that were not copied. ``failed`` has one line per partition of a log directory
-    that could not be converted; these have no files in the target.
+    ``left_out`` are the files of a folder that were not copied, ``ends`` the empty segments that keep a log end. ``failed``
+    has one line per partition of a log directory that could not be converted; these have no files in the target.
     """
 
     segments: list[Conversion] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    ends: list[str] = field(default_factory=list)
 
 
 def convert(
@@ -248,7 +249,7 @@ class _ConvertRun:
                 if name not in damaged:
                     copy_file(partition.path / name, folder / name)
             if plan.downwards:
-                _keep_end(folder, segments)
+                result.ends += (str(target / name) for name in _keep_end(folder, segments))
             else:
                 _write_epochs(partition, folder, segments, plan)
                 write_txn_indexes(pairs, segments)
@@ -322,15 +323,18 @@ def _handling(name: str, plan: ConversionPlan) -> str:
     return what
 
 
-def _keep_end(folder: Path, segments: Sequence[Conversion]) -> None:
+def _keep_end(folder: Path, segments: Sequence[Conversion]) -> list[str]:
     """Write an empty segment at the source's log end if the result ends before: a broker would give these offsets again.
 
-    In older versions each batch has a record. Control batches, and those that the cleaner has emptied, are left out.
+    In older versions each batch has a record, its last one at its end: control batches, and those that the cleaner has
+    emptied, are left out. Returns the names of the files.
     """
     end = max((segment.last_offset + 1 for segment in segments if segment.last_offset is not None), default=0)
     last = str(folder / max(name for name in local_files.names_in(folder) if is_log(name)))
-    if log_end.last_valid_batch(last, local_size(last) or 0).offset < end:
-        (folder / f"{end:020}.log").touch()
+    if log_end.last_valid_batch(last, local_size(last) or 0).offset >= end:
+        return []
+    (folder / f"{end:020}.log").touch()
+    return [f"{end:020}.log"]
 
 
 def _write_epochs(

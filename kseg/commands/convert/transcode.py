@@ -366,6 +366,8 @@ class Transcoder:
             self._count(stop - first, codec, end if stop - first == 1 else 0)
             return
         timestamp = encoder.largest_timestamp(records, first, stop) if target else layout.NO_TIMESTAMP
+        if attributes:  # that of each of its records
+            timestamp = records.timestamp[first]
         offset = records.offset[stop - 1]
         wrapper = wrap(self._buffer.view[:end], target, codec, attributes, offset, timestamp)
         self._count_written(memoryview(wrapper), codec)

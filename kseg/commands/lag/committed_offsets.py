@@ -33,11 +33,10 @@ from kseg.format.storage.naming import (
     INTERNAL_TOPICS,
     LOG_STARTS,
     base_offset_of,
-    is_log,
     partition_of,
 )
 from kseg.format.storage.process_pool import add_progress
-from kseg.format.storage.resting_logs import is_being_cleaned
+from kseg.format.storage.resting_logs import cleaned_before
 from kseg.format.storage.segment_files import SegmentFile, segments_in
 from kseg.format.storage.source import local_size, stamp_of, stored_size
 
@@ -316,12 +315,9 @@ def read_commits(replica: PartitionReplica, at: Moment | None = None) -> Commits
 def _cleaned_until(folder: str) -> int:
     """Return the offset before which the cleaner may have removed commits when the segments were read. Call it after that.
 
-    A broker writes the checkpoint after it has cleaned all of a log, and replaces segments before. Until then it can be
-    anywhere before the newest segment, which it does not clean.
+    A broker writes the checkpoint after it has cleaned all of a log, and replaces segments before.
     """
-    if is_being_cleaned(folder):
-        return max((base_offset_of(name) or 0 for name in local_files.names_in(folder) if is_log(name)), default=0)
-    return checkpoint_offset(folder, CLEANER_OFFSETS) or 0
+    return max(cleaned_before(folder), checkpoint_offset(folder, CLEANER_OFFSETS) or 0)
 
 
 def commit_of(key: Mapping[str, Any], data: Mapping[str, Any]) -> Commit:

@@ -24,14 +24,14 @@ from kseg.format.checks.batch_checks import EPOCH_RULES
 from kseg.format.checks.run_checks import ClaimedOffsets
 from kseg.format.record.columns import CRC_BAD, BatchColumns
 from kseg.format.record.framing import read_header
-from kseg.format.record.layout import CONTROL, DELETE_HORIZON, INT64_MAX, LOG_OVERHEAD
+from kseg.format.record.layout import CONTROL, DELETE_HORIZON, INT64_MAX, LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kseg.format.record.offset_evidence import is_wrapper, span_of
 from kseg.format.segment.records_chunk import Chunk
 from kseg.format.segment.segment_reader import read_range
 from kseg.format.storage import remote_files
 from kseg.format.storage.process_pool import Pool, map_ordered
 from kseg.format.storage.segment_files import SegmentFile
-from kseg.format.storage.source import stamp_text
+from kseg.format.storage.source import local_size, stamp_text
 from kseg.report.arrow_table import ParquetWriter, pa, parquet, pc
 from kseg.results import Settings
 
@@ -66,10 +66,10 @@ class LastBatch(NamedTuple):
     def is_in(self, path: str) -> bool:
         """Return whether a file has the batch. Its stored size and magic can be damaged, where the CRC proved others."""
         try:
-            data = read_range(path, self.position, self.position + self.size)
+            data = read_range(path, self.position, self.position + min(self.size, RECORD_BATCH_OVERHEAD))
         except (KsegError, OSError):
             return False
-        if len(data) < self.size:
+        if (local_size(path) or 0) < self.position + self.size:
             return False
         found = BatchColumns(1)
         read_header(data, 0, self.size - LOG_OVERHEAD, self.magic, found, 0)
@@ -360,7 +360,10 @@ def _read(state: PipelineState) -> Any:
     if data is None:
         return _schema().empty_table()
     try:
-        table = parquet.read_table(io.BytesIO(data), use_threads=False).select(_schema().names).cast(_schema())
+        table = parquet.read_table(io.BytesIO(data), use_threads=False)
+        if "kseg" in table.column_names and not {*_schema().names} <= {*table.column_names}:
+            return _schema().empty_table()  # of an older kseg
+        table = table.select(_schema().names).cast(_schema())
     except (pa.ArrowInvalid, KeyError, ValueError, OSError):
         raise _damaged(state) from None
     own = pc.equal(table.column("kseg"), kseg.__version__)

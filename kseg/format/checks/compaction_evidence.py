@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
-from pathlib import Path
 
 from kseg.errors import KsegError
 from kseg.findings import Finding
@@ -14,7 +13,7 @@ from kseg.format.record.layout import CONTROL
 from kseg.format.record.offset_evidence import LIMIT, SEVERAL, span_of
 from kseg.format.segment import segment_chunks
 from kseg.format.segment.records_chunk import Chunk
-from kseg.format.sidefiles import log_end
+from kseg.format.sidefiles import checkpoints
 from kseg.format.storage import local_files, resting_logs
 from kseg.format.storage.naming import CLEANER_OFFSETS, CONSUMER_OFFSETS, TRANSACTION_STATE, base_offset_of
 from kseg.format.storage.source import open_source
@@ -48,7 +47,7 @@ class CompactionEvidence:
     keyless_from: int | None = None
     apart: Callable[[], bool] | None = None
     folders: Sequence[str] = ()
-    _being_cleaned: bool | None = None
+    _cleaned_before: int | None = None
 
     def add_keyless(self, base: int) -> None:
         """Add that the segment with this base offset has a record without a key. Segments are added in order."""
@@ -107,7 +106,7 @@ class CompactionEvidence:
             return True, f"lost, because {orphan} belongs to a missing segment"
         if self.keyless_from is not None and self.keyless_from < base:
             return True, "lost, because earlier records have no key, so the log was not compacted"
-        if self._being_cleaned:
+        if last < (self._cleaned_before or 0):
             return False, "probably compacted, because files of a log cleaner are in the folder"
         if self.keyless_from is not None:
             return True, "probably lost, because a compacted topic has no records without a key"
@@ -126,12 +125,12 @@ class CompactionEvidence:
 
     def _look_again(self) -> None:
         """Read the progress of a cleaner once, after the segments were read."""
-        if self._being_cleaned is None:
-            self._being_cleaned = any(map(resting_logs.is_being_cleaned, self.folders))
-            offsets = [
-                *chain.from_iterable(log_end.checkpointed(Path(folder), (CLEANER_OFFSETS,)) for folder in self.folders)
-            ]
-            self.cleaned = max(offsets, default=self.cleaned)
+        if self._cleaned_before is None:
+            self._cleaned_before = max(map(resting_logs.cleaned_before, self.folders), default=0)
+            for folder in self.folders:
+                with suppress(KsegError):
+                    offset = checkpoints.checkpoint_offset(folder, CLEANER_OFFSETS)
+                    self.cleaned = self.cleaned if offset is None else max(offset, self.cleaned or 0)
 
 
 def orphan_within(folder: str, indexes: Iterable[str], first: int, last: int) -> str | None:

@@ -119,7 +119,10 @@ def check_max_timestamps(chunk: Chunk, settings: CheckSettings, report: Report) 
 
 
 def check_negative_timestamps(chunk: Chunk, settings: CheckSettings, report: Report) -> None:
-    """Report ``negative-timestamp`` of records. A header with such a timestamp is an ``invalid-timestamp``."""
+    """Report ``negative-timestamp`` for the first such record of a batch: a client sets those of all its records.
+
+    A header with such a timestamp is an ``invalid-timestamp``.
+    """
     batches, timestamps = chunk.batches, chunk.records.timestamp
     for row in range(chunk.first, chunk.stop):
         if not batches.record_total[row] or batches.max_timestamp[row] < NO_TIMESTAMP:
@@ -127,8 +130,7 @@ def check_negative_timestamps(chunk: Chunk, settings: CheckSettings, report: Rep
         first = batches.first_record[row]
         for i in range(first, first + batches.record_total[row]):
             if timestamps[i] < NO_TIMESTAMP:
-                for found, more in _limited(chunk, [i for i in chunk.rows(row) if timestamps[i] < NO_TIMESTAMP]):
-                    report(record_finding("negative-timestamp", chunk, found, timestamp=timestamps[found], **more))
+                report(record_finding("negative-timestamp", chunk, i, timestamp=timestamps[i]))
                 break
 
 

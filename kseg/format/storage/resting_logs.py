@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 
 from kseg.errors import KsegError, VanishedError
 from kseg.format.storage import local_files
-from kseg.format.storage.naming import is_url, logs_among
+from kseg.format.storage.naming import base_offset_of, is_log, is_url, logs_among
 from kseg.format.storage.source import LATELY
 
 
@@ -29,18 +29,23 @@ def is_at_rest(folder: str, logs: Iterable[str]) -> bool:
     return not any(_was_renamed_lately(os.path.join(folder, name)) for name in names if name.endswith(".swap"))
 
 
-def is_being_cleaned(folder: str) -> bool:
-    """Return whether a folder has files of a log cleaner: new segments, or old ones next to the segment in their place.
+def cleaned_before(folder: str) -> int:
+    """Return the offset before which a log cleaner can have replaced segments of a folder, as its files there show.
 
-    A cleaner replaces one group of segments after the other, and enters the partition in its checkpoint after the last
-    (``Cleaner.doClean``, ``LogCleanerManager.doneCleaning``). A truncation and retention replace none.
+    A cleaner replaces one group of segments after the other, never the newest segment, and enters the partition in its
+    checkpoint after the last group (``Cleaner.doClean``, ``LogCleanerManager.doneCleaning``). The next group is in
+    ``.cleaned``, then in ``.swap``. For a minute the old files (``.deleted``) are next to the segment in their place.
     """
     try:
         names = set(local_files.names_in(folder))
     except KsegError:
-        return False
-    new = any(name.endswith((".log.cleaned", ".log.swap")) for name in names)
-    return new or any(name.endswith(".log.deleted") and name.removesuffix(".deleted") in names for name in names)
+        return 0
+    bases = sorted(base_offset_of(name) or 0 for name in names if is_log(name))
+    begun = [base_offset_of(name) or 0 for name in names if name.endswith((".log.cleaned", ".log.swap"))]
+    old = (name.removesuffix(".deleted") for name in names if name.endswith(".log.deleted"))
+    replaced = [base_offset_of(name) or 0 for name in old if name in names or f"{name}.swap" in names]
+    ends = (next((base for base in bases if base > one), 0) for one in replaced)
+    return max([0, *begun, *ends])
 
 
 def is_being_replaced(folder: str, name: str, names: Collection[str]) -> bool:

@@ -134,10 +134,10 @@ def build_wrapper(
     _check_offsets(records, records[0].offset, records[-1].offset)
     data, columns = _columns(records, None)
     attributes = layout.LOG_APPEND_TIME if _is_append_time(timestamp_type) else 0
-    timestamp = max(record.timestamp for record in records) if append_time is None else append_time
     out = bytearray(len(data) + len(records) * encoder.ROOM_PER_RECORD)
     shift = records[0].offset if magic else 0
     end = encoder.encode_messages(data, columns, 0, len(records), magic, shift, attributes, out, 0)
+    timestamp = max([layout.NO_TIMESTAMP, *(one.timestamp for one in records)]) if append_time is None else append_time
     return wrap(memoryview(out)[:end], magic, codec, attributes, records[-1].offset, timestamp)
 
 
@@ -313,7 +313,7 @@ class BatchPacker:
         self._append_time = append_time
         self._base_offset = records.offset[first]
         # Kafka's builder uses the first record's timestamp, not the smallest.
-        self._base_timestamp, self._max_timestamp = records.timestamp[first], layout.NO_TIMESTAMP
+        self._base_timestamp = self._max_timestamp = records.timestamp[first]
 
     def _encode(self, data: Any, records: RecordColumns, first: int, stop: int) -> int:
         out = self._buffer.reserve(self._end + self._room(records, first, stop), self._end)
@@ -330,7 +330,8 @@ class BatchPacker:
         self._end = end
         self._count += stop - first
         self._last_offset = records.offset[stop - 1]
-        self._max_timestamp = max(self._max_timestamp, encoder.largest_timestamp(records, first, stop))
+        if not self._append_time:
+            self._max_timestamp = max(self._max_timestamp, encoder.largest_timestamp(records, first, stop))
 
 
 @dataclass(frozen=True, slots=True)
