@@ -69,7 +69,8 @@ class LastBatch(NamedTuple):
             data = read_range(path, self.position, self.position + min(self.size, RECORD_BATCH_OVERHEAD))
         except (KsegError, OSError):
             return False
-        if (local_size(path) or 0) < self.position + self.size:
+        size = local_size(path)  # None if it is not known, as of a compressed file
+        if len(data) < min(self.size, RECORD_BATCH_OVERHEAD) or (size is not None and size < self.position + self.size):
             return False
         found = BatchColumns(1)
         read_header(data, 0, self.size - LOG_OVERHEAD, self.magic, found, 0)
