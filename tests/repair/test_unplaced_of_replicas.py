@@ -18,11 +18,11 @@ _RULES = ("--rule", "duplicate-sequence=error", "--rule", "invalid-timestamp=err
 def _batch(first: int, value: bytes = b"v", time: int = NOW, sequence: int = -1) -> bytes:
     records = [PlainRecord(n, b"k%d" % n, value, time) for n in range(first, first + 5)]
     if sequence < 0:
-        return build_batch(records, partition_leader_epoch=0)
+        return build_batch(records, max_timestamp=time, partition_leader_epoch=0)
     return build_batch(records, partition_leader_epoch=0, producer_id=5, producer_epoch=0, base_sequence=sequence)
 
 
-#: Left out with _RULES: the second one has sequences that the first one has, and the fourth a time that Kafka rejects.
+#: Left out with _RULES: the second one has sequences that the first one has, and the header of the fourth a negative time.
 _BROKEN_RULES = [
     _batch(0, sequence=0),
     _batch(5, b"again", NOW + 8 * DAY, sequence=0),
