@@ -219,8 +219,9 @@ def _frame_details(row: Row) -> Iterator[tuple[str, str]]:
 def _time_details(row: Row) -> Iterator[tuple[str, str]]:
     if row["max_timestamp"] is not None:
         first = "" if row["min_timestamp"] is None else f"{_time(row['min_timestamp'])} to "
-        yield "timestamps", f"{first}{_time(row['max_timestamp'])}"
         place = row["max_timestamp_at"]
+        if first or place is None:
+            yield "timestamps", f"{first}{_time(row['max_timestamp'])}"
         if place is not None:
             yield "newest", f"{iso_time(row['max_timestamp'])} {_place(place)}: time retention uses it"
     if row["batches_without_timestamp"]:

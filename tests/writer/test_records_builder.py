@@ -31,7 +31,7 @@ def test_batch_reads_back(records: list[PlainRecord], codec: str) -> None:
     (batch,), found = read(build_batch(records, compression=codec))
     assert [plain(record) for record in found] == records
     assert (batch.base_offset, batch.last_offset) == (records[0].offset, records[-1].offset)
-    largest = max(record.timestamp for record in records)
+    largest = max(-1, *(record.timestamp for record in records))
     assert batch.max_timestamp == (None if largest == -1 else largest)
     assert (batch.compression, batch.record_count, batch.crc_valid) == (codec, len(records), True)
 

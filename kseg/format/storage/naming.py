@@ -308,7 +308,7 @@ def is_in_use(log_dir: str) -> bool:
     except ImportError:
         return False
     try:
-        handle = os.open(os.path.join(log_dir, ".lock"), os.O_RDONLY)
+        handle = os.open(os.path.join(log_dir, ".lock"), os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would block
     except OSError:
         return False
     try:
