@@ -20,9 +20,7 @@ from kseg.commands.convert.conversion_plan import ConversionPlan
 from kseg.commands.convert.transcode import LOSSES, Conversion
 from kseg.findings import SERVED, Policy, Severity
 from kseg.format.record.layout import DEFAULT_MAX_MESSAGE_BYTES
-from kseg.format.sidefiles import log_end
 from kseg.format.storage.segment_files import find_segments, total_size
-from kseg.format.storage.source import local_size
 from kseg.report.formats import CONVERSION, destination
 from kseg.spark.jobs import written_files
 from kseg.text import count_of, shell_command
@@ -103,8 +101,8 @@ def convert(asked: ConvertOptions) -> int:
     _note_markers(result.segments, source)
     if plan.target < 2:
         _note_gaps(result.segments, result.ends, target)
-        if not os.path.isdir(source):
-            _note_end(result.segments[0])
+        if result.unkept_end:
+            _note_end(result.segments[0], *result.unkept_end)
     for line in dict.fromkeys(result.failed):  # partitions of one log directory can have one cause
         fail(line)
     if result.failed:
@@ -137,17 +135,12 @@ def _note_gaps(segments: Sequence[Conversion], ends: Sequence[str], target: str)
         )
 
 
-def _note_end(conversion: Conversion) -> None:
+def _note_end(conversion: Conversion, end: int, source_end: int) -> None:
     """Say that a segment alone ends before its source. Of a folder, an empty segment keeps the end."""
-    size, last = local_size(conversion.target), conversion.last_offset
-    if size is None or last is None:
-        return
-    end = log_end.last_valid_batch(conversion.target, size).offset
-    if end <= last:
-        note(
-            f"{conversion.target} ends at offset {end}, its source at {last + 1}: a broker gives the offsets between them "
-            "again. The result of a partition's folder keeps its end"
-        )
+    note(
+        f"{conversion.target} ends at offset {end}, its source at {source_end}: a broker gives the offsets between them "
+        "again. The result of a partition's folder keeps its end"
+    )
 
 
 def _note_size(conversion: Conversion) -> None:

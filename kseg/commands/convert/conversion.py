@@ -25,14 +25,13 @@ from kseg.findings import Finding, do_nothing
 from kseg.format.log_loader import loaded_files
 from kseg.format.sidefiles import checkpoints, index_walks, log_end, registry
 from kseg.format.sidefiles.indexes import MAX_OPEN, AbortedTransactions, AbortedTxn
-from kseg.format.storage import local_files, remote_outputs
+from kseg.format.storage import remote_outputs
 from kseg.format.storage.atomic_write import check_absent, whole_files, whole_folder
 from kseg.format.storage.file_access import Progress
 from kseg.format.storage.local_files import check_regular, read_file
 from kseg.format.storage.naming import (
     LEADER_EPOCHS,
     base_offset_of,
-    is_log,
     is_url,
     producer_snapshot_offset,
     without_file_scheme,
@@ -139,14 +138,16 @@ ConvertSegments = Callable[[Sequence[Pair]], Iterable[Conversion]]
 class ConvertResult:
     """The result of a conversion.
 
-    ``left_out`` are the files of a folder that were not copied, ``ends`` the empty segments that keep a log end. ``failed``
-    has one line per partition of a log directory that could not be converted; these have no files in the target.
+    ``left_out`` are the files of a folder that were not copied, ``ends`` the empty segments that keep a log end.
+    ``unkept_end`` are the log ends of a segment's result and of its source, None if they are the same. ``failed`` has one
+    line per partition of a log directory that could not be converted; these have no files in the target.
     """
 
     segments: list[Conversion] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     ends: list[str] = field(default_factory=list)
+    unkept_end: tuple[int, int] | None = None
 
 
 def convert(
@@ -207,7 +208,9 @@ def _convert_alone(work: ConvertSegments, source: str, target: Path, plan: Conve
     with whole_files(target, replace=plan.force, obsolete=indexes, owned_as=Path(source)) as folder:
         pairs = [(source, folder / target.name)]
         result = ConvertResult(list(work(pairs)))
-        if not plan.downwards:
+        if plan.downwards:
+            result.unkept_end = _unkept_end(str(folder / target.name), result.segments)
+        else:
             write_txn_indexes(pairs, result.segments)
     for segment in result.segments:
         segment.target = str(target)
@@ -228,10 +231,12 @@ class _ConvertRun:
     report: Report
 
     def convert_partition(self, partition: PartitionFolder, target: Path) -> None:
-        plan, result = self.plan, self.result
-        if plan.another_cluster and conversion_plan.is_of_its_cluster(str(partition.path)):
-            result.left_out.append(partition.path.name)
-            return
+        plan, result, logs = self.plan, self.result, partition.logs
+        if plan.another_cluster:
+            if conversion_plan.is_of_its_cluster(str(partition.path)):
+                result.left_out.append(partition.path.name)
+                return
+            logs = plan.another_cluster.served(partition.path, logs)
         if not plan.force:
             check_absent([target])
         check_replaceable([partition], [target])
@@ -239,7 +244,7 @@ class _ConvertRun:
         handling = {name: _handling(name, plan) for name in partition.names}
         kept = [name for name, what in handling.items() if what == registry.COPY]
         with whole_folder(target, replace=plan.force, owned_as=partition.path) as folder:
-            pairs = [(str(partition.path / name), folder / name) for name in partition.logs]
+            pairs = [(str(partition.path / name), folder / name) for name in logs]
             segments = list(self.work(pairs))
             self._check_order(segments)
             rebuilt = (name for name, what in handling.items() if what == registry.REBUILD)
@@ -249,17 +254,20 @@ class _ConvertRun:
                 if name not in damaged:
                     copy_file(partition.path / name, folder / name)
             if plan.downwards:
-                result.ends += (str(target / name) for name in _keep_end(folder, segments))
+                end = _unkept_end(str(folder / max(logs)), segments)
+                if end is not None:
+                    (folder / f"{end[1]:020}.log").touch()
+                    result.ends.append(str(target / f"{end[1]:020}.log"))
             else:
                 _write_epochs(partition, folder, segments, plan)
                 write_txn_indexes(pairs, segments)
                 paths = [partition.path / name for name in snapshots if name not in damaged]
                 damaged |= {*snapshots} - {*self._write_snapshots(folder, paths, segments)}
-        for segment, name in zip(segments, partition.logs, strict=True):
+        for segment, name in zip(segments, logs, strict=True):
             segment.target = str(target / name)
         result.segments += segments
         written = (registry.COPY, registry.REBUILD)
-        done = {name for name, what in handling.items() if what in written} - damaged | set(partition.logs)
+        done = {name for name, what in handling.items() if what in written} - damaged | set(logs)
         left_out = [name for name in partition.names if name not in done]
         result.left_out += [str((partition.path / name).relative_to(self.root)) for name in left_out]
 
@@ -323,18 +331,15 @@ def _handling(name: str, plan: ConversionPlan) -> str:
     return what
 
 
-def _keep_end(folder: Path, segments: Sequence[Conversion]) -> list[str]:
-    """Write an empty segment at the source's log end if the result ends before: a broker would give these offsets again.
+def _unkept_end(path: str, segments: Sequence[Conversion]) -> tuple[int, int] | None:
+    """Return the log ends of the result, whose last segment is ``path``, and of the source, None if they are the same.
 
     In older versions each batch has a record, its last one at its end: control batches, and those that the cleaner has
-    emptied, are left out. Returns the names of the files.
+    emptied, are left out. A broker would give their offsets again.
     """
     end = max((segment.last_offset + 1 for segment in segments if segment.last_offset is not None), default=0)
-    last = str(folder / max(name for name in local_files.names_in(folder) if is_log(name)))
-    if log_end.last_valid_batch(last, local_size(last) or 0).offset >= end:
-        return []
-    (folder / f"{end:020}.log").touch()
-    return [f"{end:020}.log"]
+    written = log_end.last_valid_batch(path, local_size(path) or 0).offset
+    return None if written >= end else (written, end)
 
 
 def _write_epochs(
@@ -342,7 +347,7 @@ def _write_epochs(
 ) -> None:
     """Make the leader epochs of all segments ascend, and write a checkpoint that agrees with them."""
     if plan.another_cluster:
-        first = base_offset_of(partition.logs[0]) or 0
+        first = base_offset_of(segments[0].source) or 0
         written_side_files.write(folder, [checkpoints.LeaderEpoch(conversion_plan.LEADER_EPOCH, first)])
         return
     epoch = 0

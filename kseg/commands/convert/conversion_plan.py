@@ -15,7 +15,8 @@ import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kseg.errors import UsageError
@@ -32,6 +33,7 @@ from kseg.format.storage.naming import (
     REMOTE_LOG_METADATA,
     SHARE_GROUP_STATE,
     TRANSACTION_STATE,
+    base_offset_of,
     leftover_of,
 )
 from kseg.format.storage.source import topic_partition
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 LEADER_EPOCH = layout.FIRST_LEADER_EPOCH
 
 #: The topics whose records have producer ids and topic ids of their cluster. In another one they fence its producers.
-OF_ITS_CLUSTER = (CLUSTER_METADATA, TRANSACTION_STATE, SHARE_GROUP_STATE, REMOTE_LOG_METADATA)
+OF_ITS_CLUSTER = frozenset({CLUSTER_METADATA, TRANSACTION_STATE, SHARE_GROUP_STATE, REMOTE_LOG_METADATA})
 
 #: Counts a loss: its kind, the number of records, the first and the last offset.
 CountLoss = Callable[[str, int, int, int], None]
@@ -58,9 +60,9 @@ _PRODUCER = struct.Struct(">qhi")
 _NO_PRODUCER = _PRODUCER.pack(layout.NO_PRODUCER_ID, -1, layout.NO_SEQUENCE)
 
 
-def is_of_its_cluster(folder: str) -> bool:
-    """Return whether a folder has the name of a partition that no other cluster can have."""
-    return topic_partition(f"{folder}/x")[0] in OF_ITS_CLUSTER
+def is_of_its_cluster(path: str) -> bool:
+    """Return whether a partition's folder, or a file in it, is one that no other cluster can have."""
+    return not OF_ITS_CLUSTER.isdisjoint({topic_partition(path)[0], topic_partition(f"{path}/x")[0]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,15 @@ class AnotherCluster:
         transactions = self.logs.of(path, listed=True)
         unused = leftover_of(os.path.basename(os.path.dirname(absolute(path)))) in ("delete", "stray")
         return replace(self, transactions=transactions, log_start=0 if unused else transactions.log_start)
+
+    def served(self, folder: Path, names: list[str]) -> list[str]:
+        """Return the segments of a partition without those whose records are all before the log start.
+
+        Raises UnreadableError like ``of_segment``.
+        """
+        log_start = self.of_segment(str(folder / names[0])).log_start
+        ends = (base_offset_of(name) or 0 for name in names[1:])
+        return names[sum(1 for _ in takewhile(lambda end: end <= log_start, ends)) :]
 
     def leave_out(self, batches: BatchColumns) -> None:
         """Deselect the markers and the batches that were not committed."""
