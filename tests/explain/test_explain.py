@@ -27,6 +27,7 @@ from kseg.results import Settings
 from tests.support.cli import DAMAGED, SEGMENTS
 from tests.support.cli import kseg_here as kseg
 from tests.support.framed_files import FRAMED
+from tools.lab import maven
 
 ROOT = SEGMENTS.parents[1]
 LOGS = sorted(SEGMENTS.glob("*/*.log"))
@@ -135,16 +136,12 @@ def test_each_fact_has_one_source() -> None:
         assert (ROOT / "docs" / page.path).read_text(encoding="utf-8").startswith(f"# {page.title}\n")
 
 
-JARS = [ROOT / ".lab" / "kafka-4.3.0" / "libs" / f"kafka-{name}-4.3.0.jar" for name in
-        ("clients", "storage", "server-common", "raft", "metadata")]  # fmt: skip
-
-
 @pytest.mark.kafka
 def test_the_classes_are_those_of_kafka() -> None:
     """Kafka is the judge: a reader finds the classes that the page names."""
-    if not all(jar.exists() for jar in JARS):
-        pytest.skip("the jars of Kafka 4.3.0 are not in .lab")
-    classes = {Path(name).stem for jar in JARS for name in zipfile.ZipFile(jar).namelist() if name.endswith(".class")}
+    names = ("clients", "storage", "server-common", "raft", "metadata")
+    jars = [maven.libs("4.3.0") / f"kafka-{name}-4.3.0.jar" for name in names]
+    classes = {Path(name).stem for jar in jars for name in zipfile.ZipFile(jar).namelist() if name.endswith(".class")}
     named = [*(one.classes for one in VERSIONS.values()), *(one.classes for one in FILES.values())]
     assert {name for names in named for name in names} <= classes
 
