@@ -18,7 +18,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kseg.engine import choose
+from kseg.engine import check_engine, choose
 from kseg.engine import engine as engine
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ if not TYPE_CHECKING:  # with it, a type checker would accept every name
     def __getattr__(name: str) -> Any:
         if name not in _EXPORTS:
             raise AttributeError(f"module 'kseg' has no attribute {name!r}")
+        check_engine()
         return getattr(import_module(_EXPORTS[name]), name)
 
 

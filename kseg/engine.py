@@ -1,6 +1,6 @@
 """How modules of kseg are imported: compiled or as plain Python, and at their first use.
 
-``KSEG_ENGINE=python`` in the environment chooses plain Python, for tests and for comparison.
+``KSEG_ENGINE`` in the environment chooses plain Python (``python``), or fails without compiled modules (``compiled``).
 
 ``from kseg.report import wording`` binds the module and runs none of its code; ``from kseg.findings import RULES`` needs
 a name and runs it. So a command runs only the modules that it needs. ``importlib.util.LazyLoader`` does the same, with a
@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from functools import lru_cache
 from importlib import import_module
 from importlib.machinery import (
     BYTECODE_SUFFIXES,
@@ -189,6 +190,16 @@ def choose() -> None:
     Python prefers a compiled module to its source, unless the finder of its folder knows sources only.
     """
     install(os.path.dirname(__file__), extensions=os.environ.get("KSEG_ENGINE") != "python")
+
+
+@lru_cache(maxsize=1)
+def check_engine() -> None:
+    """Raise UsageError if ``KSEG_ENGINE`` names no engine, or the compiled one where modules are not compiled."""
+    asked = os.environ.get("KSEG_ENGINE", "")
+    if asked not in ("", "compiled", "python"):
+        raise UsageError(f"KSEG_ENGINE: expected compiled or python, got {asked!r}")
+    if asked == "compiled" and engine() != asked:
+        raise UsageError(f"KSEG_ENGINE=compiled: the compiled modules are missing. {HOW_TO_COMPILE}")
 
 
 def engine() -> str:

@@ -77,20 +77,25 @@ def shell_command(words: Iterable[str]) -> str:
 
 
 def escape_json(text: str) -> str:
-    """Return JSON that is safe on a terminal: JSON itself escapes C0, this function the rest."""
+    r"""Return JSON that is safe on a terminal, and that readers accept which reject lone surrogates (RFC 8259, 8.2).
+
+    JSON itself escapes C0. A byte of a file name that is not UTF-8 is the text ``\udcNN``, as in all other formats.
+    """
     if text.isascii() and "\x7f" not in text:
         return text
-    return text if text.isprintable() else re.sub(_CONTROLS, lambda match: f"\\u{ord(match[0]):04x}", text)
+    return text if text.isprintable() else re.sub(_CONTROLS[:-1] + "\ud800-\udfff]", _escaped_in_json, text)
+
+
+def _escaped_in_json(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if "\ud800" <= match[0] <= "\udfff":
+        return f"\\\\u{code:04x}" if 0xDC80 <= code <= 0xDCFF else "\ufffd"
+    return f"\\u{code:04x}"
 
 
 def to_json(value: object) -> str:
     """Return a value as one line of JSON."""
     return escape_json(_encode(value))
-
-
-def to_unicode_json(value: object) -> str:
-    """Return a value as one line of JSON in which lone surrogates are U+FFFD: DuckDB does not parse their escapes."""
-    return unicode_text(to_json(value))
 
 
 def unicode_text(text: str) -> str:

@@ -22,7 +22,7 @@ import kseg
 from kseg import text  # loads json: few runs have a message
 from kseg.cli import option_rules
 from kseg.cli.messages import FAILED, INPUTS, check_stdout, fail, note, note_after, redirect_to_null, show_error
-from kseg.engine import how_to_compile, imported, lazy, missing_library
+from kseg.engine import check_engine, how_to_compile, imported, lazy, missing_library
 from kseg.errors import KsegError
 from kseg.format.sidefiles import log_end
 from kseg.format.storage import interrupts
@@ -259,6 +259,7 @@ class Commands(click.Group):
     def _exit_code(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command, and report why it failed."""
         try:
+            check_engine()
             return super().main(*args, **kwargs)
         except click.exceptions.Exit as error:
             return error.exit_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import shutil
 import subprocess
@@ -114,16 +115,23 @@ def test_standard_input_is_read_once(verb: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_name_that_is_no_utf8_goes_into_parquet(tmp_path: Path) -> None:
-    """A name that is not UTF-8 is written as in JSON Lines."""
+def test_a_name_that_is_no_utf8_is_the_same_text_in_all_formats(tmp_path: Path) -> None:
+    """Rows of several formats are joined by their file, and strict readers refuse a file with one lone surrogate."""
     parquet = pytest.importorskip("pyarrow.parquet")
-    source = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.log")
+    arrow_json = pytest.importorskip("pyarrow.json")
+    source, shown = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.log"), f"{tmp_path}/\\udcff.log"
     shutil.copy(PLAIN, source)
-    for depth in ("--shallow", "--deep"):
-        target = tmp_path / depth
-        done = kseg("dump", depth, "--format", "parquet", source, "-o", target)
-        assert (done.returncode, done.stderr.count("\n")) == (0, 1)
-        assert parquet.read_table(target)["file"][0].as_py() == f"{tmp_path}/\\udcff.log"
+    for command in (("dump", "--shallow"), ("dump", "--deep"), ("grep", "."), ("stats",)):
+        rows, lines, table = (tmp_path / f"{'-'.join(command)}.{suffix}" for suffix in ("jsonl", "csv", "parquet"))
+        assert kseg(*command, "--format", "jsonl", source, "-o", rows).returncode == 0
+        assert arrow_json.read_json(rows).num_rows
+        assert json.dumps(shown) in rows.read_text("utf-8")
+        assert kseg(*command, "--format", "csv", source, "-o", lines).returncode == 0
+        assert shown in lines.read_text("utf-8")
+        if command[0] == "dump":
+            done = kseg(*command, "--format", "parquet", source, "-o", table)
+            assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+            assert parquet.read_table(table)["file"][0].as_py() == shown
 
 
 @pytest.mark.parametrize("words", ["--help", "--version", "help dump", "help dump time", "completion bash"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -47,6 +48,21 @@ def test_plain_python_can_be_asked_for() -> None:
     environment = {**os.environ, "KSEG_ENGINE": "python"}
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     assert printed == f"kseg {kseg.__version__} (engine: python)\n"
+
+
+@pytest.mark.parametrize(("asked", "reason"), [("compiled", "the compiled modules are missing"), ("quick", "expected")])
+def test_an_engine_that_is_not_there_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: str, reason: str
+) -> None:
+    """KSEG_ENGINE=compiled in CI must not test plain Python: the command line and the library fail."""
+    shutil.copytree(ROOT / "kseg", tmp_path / "kseg", ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
+    environment = {**os.environ, "KSEG_ENGINE": asked, "PYTHONPATH": str(tmp_path)}
+    for command in (["-m", "kseg", "--version"], ["-c", "import kseg; kseg.validate"]):
+        done = subprocess.run([sys.executable, *command], env=environment, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode
+        assert reason in done.stderr.splitlines()[-1]
+    monkeypatch.setenv("KSEG_ENGINE", "")
+    kseg.validate  # noqa: B018
 
 
 @pytest.mark.parametrize(

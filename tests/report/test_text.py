@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 
 import pytest
 
 from kseg.findings import Finding
-from kseg.text import count_of, inclusive_range, iso_time, one_of, shell_word, unknown_name
+from kseg.text import count_of, inclusive_range, iso_time, one_of, row_to_json, shell_word, to_json, unknown_name
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,15 @@ def test_a_wrong_name_gets_a_suggestion_or_the_names() -> None:
     assert unknown_name("format", "xyz", names, "see --help") == "unknown format 'xyz': see --help"
     assert one_of(["a"]) == "a"
     assert one_of(["a", "b"]) == "a or b"
+
+
+def test_json_is_unicode_text() -> None:
+    """Strict readers refuse a whole file for one lone surrogate (RFC 8259, 8.2): of a file name, or of a decoded value."""
+    for encode in (to_json, lambda value: row_to_json({"name": value})):
+        line = encode("f\udcfcr\x9f \ud83d \U0001f600")
+        found = json.loads(line)
+        assert (found if isinstance(found, str) else found["name"]) == "f\\udcfcr\x9f \ufffd \U0001f600"
+        assert "\x9f" not in line
 
 
 @pytest.mark.parametrize(
