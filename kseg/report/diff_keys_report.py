@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from kseg.commands.diff.key_differences import CHANGES, KeyComparison, KeyDifference
-from kseg.format.segment.records_chunk import ENCODERS
 from kseg.format.storage.naming import partition_of
-from kseg.report.row_formats import RowSet, cell, table_of
+from kseg.report.row_formats import RowSet, cell, key_text, table_of
 from kseg.report.tables import TableColumn, cell_rows, print_pages, print_text
 from kseg.schema import Column, Row, RowKind
 from kseg.text import count_of
@@ -24,7 +23,7 @@ DIFFERENCE_FIELDS = RowKind("diff", "Differences of keys", "with `--by-key`: the
     Column("partition", "int32?", "from the name of the folder", "place.partition",
         TableColumn("partition", priority=3, cell=lambda found: os.path.basename(os.path.abspath(found["path"])))),
     Column("key", "bytes", "the key", "one.key",
-        TableColumn("key", text="cut", cell=lambda found: str(ENCODERS["auto"](found["one"].key)[0]))),
+        TableColumn("key", text="cut", cell=lambda found: key_text(found["one"].key))),
     Column("offset_a", "int?", "its last offset in a; null without one", "one.offset_a",
         TableColumn("offset a", right=True)),
     Column("timestamp_a", "ms?", "its time", lambda found: _time(found["one"].timestamp_a)),

@@ -16,9 +16,8 @@ from kseg.errors import UsageError
 from kseg.format.segment.records_chunk import ENCODERS
 from kseg.format.segment.records_chunk import encoded as encoded_row
 from kseg.format.sidefiles.registry import COMMON, recognise
-from kseg.report.dump_table import CellContent, content_text
 from kseg.report.formats import DUMP, SIDE_FILES, View, check_format, write
-from kseg.report.row_formats import NUMBERS, RowSet, cell, pages
+from kseg.report.row_formats import NUMBERS, CellContent, RowSet, cell, content_text, csv_names, pages
 from kseg.report.tables import number_column, print_cells
 from kseg.schema import Column, Row
 from kseg.text import escape_controls, text_or_json, to_json
@@ -110,11 +109,8 @@ _SIZED = ("key", "value")
 
 
 def frame_rows(dumped: Iterable[Item], columns: Sequence[Column], view: View) -> RowSet:
-    """Return the rows of files of one kind; each column of bytes in CSV is followed by one with their encoding."""
-    names: list[str] = []
-    for column in columns:
-        names += [column.name, f"{column.name}_encoding"] if column.type == "bytes" else [column.name]
-    return RowSet((item.row for item in dumped if isinstance(item, WireRow)), columns, names)
+    """Return the rows of files of one kind."""
+    return RowSet((item.row for item in dumped if isinstance(item, WireRow)), columns, csv_names(columns))
 
 
 def write_frame_text(dumped: Iterable[Item], columns: Sequence[Column], out: TextIO, view: View) -> None:

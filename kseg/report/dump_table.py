@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import codecs
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from kseg.commands.dump.dump_items import BatchItem, RecordsItem, SegmentItem
 from kseg.commands.dump.record_lines import field
@@ -26,10 +24,10 @@ from kseg.format.record.layout import (
 from kseg.format.segment.records_chunk import Record, RecordBatch, batch_row
 from kseg.report.dump_report import PLACE_NAMES, column_names, place_row, record_rows
 from kseg.report.formats import View
-from kseg.report.row_formats import RowSet, cell, text_rows
+from kseg.report.row_formats import CellContent, RowSet, cell, cell_text, content_cells, content_text, text_rows
 from kseg.report.tables import PAGE_ROWS, TableColumn, number_column, print_cells
 from kseg.schema import BATCH_COLUMNS, PLACE_COLUMNS, RECORD_COLUMNS, Row
-from kseg.text import escape_controls, to_json, unknown_name
+from kseg.text import to_json, unknown_name
 
 if TYPE_CHECKING:
     from kseg.extras.serialization.decoding import DecodedValue
@@ -72,17 +70,8 @@ _NUMBERS = {
 _FIRST_PAGE = 20
 #: The bytes of a key, a value or a header's value that are shown on a terminal, and in a pipe.
 _MOST_BYTES, MOST_PIPED_BYTES = 10_000, 1 << 20
-#: The largest id of a schema that is recognised. Registries count from 1; other formats often have larger numbers there.
-_LARGEST_ID = 1_000_000
 #: The bytes of keys and values of one page.
 _PAGE_BYTES = 4 << 20
-
-
-class CellContent(NamedTuple):
-    """A key, a value or a header's value: its first bytes, and its size. None for null."""
-
-    data: bytes
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,87 +252,12 @@ def _key_or_value_cells(rows: Sequence[_ShownRecord], name: str, encoding: str) 
         elif row.decoded is not None and row.decoded.get(name) is not None:
             texts[n] = cell(row.decoded[name])
         elif one is not None and one.error is not None:
-            bytes_text = _content_text(stored[n], "", encoding) if one.kind else texts[n]
+            bytes_text = cell_text(stored[n], "", encoding) if one.kind else texts[n]
             texts[n] = f"[{one.error}] {bytes_text}"
         elif one is not None and one.kind is not None:
             schema = "" if one.schema_id is None else f"schema {one.schema_id} "
             texts[n] = f"{schema}{one.kind} {cell(one.value)}"
     return kind, texts
-
-
-def content_cells(contents: Sequence[CellContent | None], encoding: str = "auto") -> tuple[str, list[str]]:
-    """Return the notation of a column of keys or values, and its cells.
-
-    The notation is empty for text, or "int64", "int32", "schema id" (of a schema registry) or the ``encoding`` if that is
-    not ``auto``. A column that has both text and other bytes has text; other bytes are in hexadecimal with their size.
-    """
-    full = [content for content in contents if content and content.size]
-    kind = _named_notation(encoding)
-    if encoding == "auto" and full and not any(map(_is_text, full)):
-        sizes = {content.size for content in full}
-        kind = {8: "int64", 4: "int32"}.get(sizes.pop(), "") if len(sizes) == 1 else ""
-        if not kind and all(map(_has_schema_id, full)):
-            kind = "schema id"
-    return kind, [_content_text(content, kind, encoding) for content in contents]
-
-
-#: How a missing and an empty key or value is shown.
-_NULL, _EMPTY = "null", '""'
-
-
-def content_text(content: CellContent | None, encoding: str = "auto") -> str:
-    """Return a key, a value or a header's value. Bytes that are not text are in hexadecimal: no title names a number."""
-    return _content_text(content, _named_notation(encoding), encoding)
-
-
-def _named_notation(encoding: str) -> str:
-    return encoding if encoding in ("hex", "base64") else ""
-
-
-def _content_text(content: CellContent | None, kind: str, encoding: str) -> str:
-    if content is None:
-        return _NULL
-    data, size = content
-    rest = f"… ({size:,} bytes)" if size > len(data) else ""
-    if not size:
-        return _EMPTY
-    if kind == "schema id":
-        return f"{int.from_bytes(data[1:5], 'big')} {_hex(CellContent(data[5:], size - 5))}"
-    if kind == "hex":
-        return data.hex() + rest
-    if kind == "base64":
-        return base64.b64encode(data).decode() + rest
-    if kind:
-        return str(int.from_bytes(data, "big", signed=True))
-    if encoding == "utf8" or _is_text(content):
-        text = escape_controls(str(data, "utf-8", "ignore" if rest else "replace")) + rest
-        # Converters of Kafka Connect write the text null, which is not the value of a tombstone.
-        return f'"{text}"' if text in (_NULL, _EMPTY) else text
-    return _hex(content)
-
-
-def _is_text(content: CellContent) -> bool:
-    """Return whether bytes are UTF-8 without zeros, and with few control characters other than line breaks and tabs."""
-    data, size = content
-    try:
-        # The last character may be cut.
-        text = codecs.getincrementaldecoder("utf-8")().decode(data, final=size == len(data))
-    except UnicodeDecodeError:
-        return False
-    if text.isprintable():
-        return True
-    controls = sum(character < " " and character not in "\t\r\n" for character in text)
-    return "\0" not in text and controls * 4 <= len(text)
-
-
-def _has_schema_id(content: CellContent) -> bool:
-    """Return whether bytes begin as those of a schema registry's serializers: 0, and an id of four bytes."""
-    return content.size >= 5 and not content.data[0] and 0 < int.from_bytes(content.data[1:5], "big") <= _LARGEST_ID
-
-
-def _hex(content: CellContent) -> str:
-    more = "…" if content.size > len(content.data) else ""
-    return f"0x{content.data.hex()}{more} ({content.size:,} B)"
 
 
 def _headers(row: _ShownRecord, encoding: str) -> str:

@@ -15,8 +15,9 @@ from kseg.commands.dump.record_lines import field
 from kseg.format.record.columns import CRC_BAD
 from kseg.format.record.default_records import MAX_HEADERS
 from kseg.format.record.layout import ABORTED, OPEN, UNKNOWN
-from kseg.report.dump_table import MOST_PIPED_BYTES, CellContent, content_text
+from kseg.report.dump_table import MOST_PIPED_BYTES
 from kseg.report.formats import View
+from kseg.report.row_formats import CellContent, content_text
 from kseg.report.tables import may_colour, styled
 from kseg.text import escape_controls, to_json
 

@@ -5,13 +5,15 @@ Rows and results that several reports read, or that follow an answer, are kept: 
 
 from __future__ import annotations
 
+import base64
+import codecs
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, islice
-from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TextIO, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TextIO, TypeVar
 
 from kseg.engine import lazy
 from kseg.errors import UsageError
@@ -20,7 +22,7 @@ from kseg.format.storage import atomic_write
 from kseg.report import tables
 from kseg.report.formats import View
 from kseg.results import FileResult, Summary, result_rows
-from kseg.schema import FINDING_COLUMNS, Column, Row, RowKind, names_of, row_maker
+from kseg.schema import FINDING_COLUMNS, Column, Row, RowKind, row_maker
 from kseg.text import escape_controls, is_formula, iso_time, row_to_json, to_json, unknown_name
 
 if TYPE_CHECKING:
@@ -43,6 +45,10 @@ _IN_MEMORY = 16 * 1024 * 1024
 FINDINGS = RowKind("validate", "Findings").of(
     *FINDING_COLUMNS, Column("known", "[bool]", "true if the baseline has the finding")
 )
+#: The largest id of a schema that is recognised. Registries count from 1; other formats often have larger numbers there.
+_LARGEST_ID = 1_000_000
+#: How a missing and an empty key or value is shown.
+_NULL, _EMPTY = "null", '""'
 
 
 class TextOutput(Protocol):
@@ -66,12 +72,18 @@ class RowSet:
     @classmethod
     def of(cls, columns: Sequence[Column], rows: Iterable[Row]) -> RowSet:
         """Return rows of several kinds, of which CSV has those with these columns."""
-        return cls(rows, columns, names_of(columns), columns[0].meaning)
+        return cls(rows, columns, csv_names(columns), columns[0].meaning)
 
     @classmethod
     def made(cls, columns: Sequence[Column], items: Iterable[Any]) -> RowSet:
         """Return the rows of results of one kind."""
-        return cls(map(row_maker(columns), items), columns, names_of(columns))
+        return cls(map(row_maker(columns), items), columns, csv_names(columns))
+
+
+def csv_names(columns: Sequence[Column]) -> list[str]:
+    """Return the names of the columns in CSV: each column of bytes is followed by one with their encoding."""
+    encodings = {column.name: [f"{column.name}_encoding"] for column in columns if column.type == "bytes"}
+    return [name for column in columns for name in (column.name, *encodings.get(column.name, ()))]
 
 
 def finding_rows(results: Iterable[FileResult], total: Summary) -> RowSet:
@@ -103,7 +115,7 @@ def write_columns(found: RowSet, out: TextIO, view: View) -> None:
     """Write tables with the columns of the view."""
     named = {column.name: column for column in found.columns}
     columns = [tables.number_column(name, named[name].type in NUMBERS) for name in chosen(found, view).names]
-    shown = (row for row in text_rows(found, view) if found.kind in ("", row["kind"]))
+    shown = (row for row in text_rows(found, view, _for_people) if found.kind in ("", row["kind"]))
     tables.print_pages(out, columns, (([cell(row.get(one.name), one.name) for one in columns], "") for row in shown))
 
 
@@ -130,13 +142,17 @@ def csv_lines(found: RowSet, view: View) -> Iterator[str]:
         yield "\n"
 
 
-def text_rows(found: RowSet | Iterable[Row], view: View) -> Iterable[Row]:
-    """Return the rows with their bytes as text, in the encoding of the view."""
+def _for_people(data: bytes) -> tuple[str, str | None]:
+    return key_text(data), segment_rows.ENCODERS["auto"](data)[1]
+
+
+def text_rows(found: RowSet | Iterable[Row], view: View, auto: segment_rows.Encoder | None = None) -> Iterable[Row]:
+    """Return the rows with their bytes as text, in the encoding of the view; with ``auto`` in place of that of this name."""
     if not isinstance(found, RowSet):
         return found
     if not any(column.type == "bytes" for column in found.columns):
         return found.rows
-    encode = segment_rows.ENCODERS[view.encoding]
+    encode = auto if auto and view.encoding == "auto" else segment_rows.ENCODERS[view.encoding]
     return (segment_rows.encoded(row, encode) for row in found.rows)
 
 
@@ -229,6 +245,90 @@ def _cut(texts: Iterable[str]) -> str:
         first += text[: _CELL_LENGTH - len(first)]
         length += len(text)
     return escape_controls(first) + (f"… ({length:,} characters)" if length > _CELL_LENGTH else "")
+
+
+class CellContent(NamedTuple):
+    """A key, a value or a header's value: its first bytes, and its size. None for null."""
+
+    data: bytes
+    size: int
+
+
+def content_cells(contents: Sequence[CellContent | None], encoding: str = "auto") -> tuple[str, list[str]]:
+    """Return the notation of a column of keys or values, and its cells.
+
+    The notation is empty for text, or "int64", "int32", "schema id" (of a schema registry) or the ``encoding`` if that is
+    not ``auto``. A column that has both text and other bytes has text; other bytes are in hexadecimal with their size.
+    """
+    full = [content for content in contents if content and content.size]
+    kind = _named_notation(encoding)
+    if encoding == "auto" and full and not any(map(_is_text, full)):
+        sizes = {content.size for content in full}
+        kind = {8: "int64", 4: "int32"}.get(sizes.pop(), "") if len(sizes) == 1 else ""
+        if not kind and all(map(_has_schema_id, full)):
+            kind = "schema id"
+    return kind, [cell_text(content, kind, encoding) for content in contents]
+
+
+def content_text(content: CellContent | None, encoding: str = "auto") -> str:
+    """Return a key, a value or a header's value. Bytes that are not text are in hexadecimal: no title names a number."""
+    return cell_text(content, _named_notation(encoding), encoding)
+
+
+def key_text(key: bytes) -> str:
+    """Return a whole key, as ``content_text`` does."""
+    return content_text(CellContent(key, len(key)))
+
+
+def _named_notation(encoding: str) -> str:
+    return encoding if encoding in ("hex", "base64") else ""
+
+
+def cell_text(content: CellContent | None, kind: str, encoding: str) -> str:
+    """Return a cell of a column with the notation ``kind``, as ``content_cells`` returns it."""
+    if content is None:
+        return _NULL
+    data, size = content
+    rest = f"… ({size:,} bytes)" if size > len(data) else ""
+    if not size:
+        return _EMPTY
+    if kind == "schema id":
+        return f"{int.from_bytes(data[1:5], 'big')} {_hex(CellContent(data[5:], size - 5))}"
+    if kind == "hex":
+        return data.hex() + rest
+    if kind == "base64":
+        return base64.b64encode(data).decode() + rest
+    if kind:
+        return str(int.from_bytes(data, "big", signed=True))
+    if encoding == "utf8" or _is_text(content):
+        text = escape_controls(str(data, "utf-8", "ignore" if rest else "replace")) + rest
+        # Converters of Kafka Connect write the text null, which is not the value of a tombstone.
+        return f'"{text}"' if text in (_NULL, _EMPTY) else text
+    return _hex(content)
+
+
+def _is_text(content: CellContent) -> bool:
+    """Return whether bytes are UTF-8 without zeros, and with few control characters other than line breaks and tabs."""
+    data, size = content
+    try:
+        # The last character may be cut.
+        text = codecs.getincrementaldecoder("utf-8")().decode(data, final=size == len(data))
+    except UnicodeDecodeError:
+        return False
+    if text.isprintable():
+        return True
+    controls = sum(character < " " and character not in "\t\r\n" for character in text)
+    return "\0" not in text and controls * 4 <= len(text)
+
+
+def _has_schema_id(content: CellContent) -> bool:
+    """Return whether bytes begin as those of a schema registry's serializers: 0, and an id of four bytes."""
+    return content.size >= 5 and not content.data[0] and 0 < int.from_bytes(content.data[1:5], "big") <= _LARGEST_ID
+
+
+def _hex(content: CellContent) -> str:
+    more = "…" if content.size > len(content.data) else ""
+    return f"0x{content.data.hex()}{more} ({content.size:,} B)"
 
 
 class Spool(Generic[Item]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import heapq
 import time
 from collections.abc import Iterable, Iterator
@@ -11,13 +12,13 @@ from typing import TextIO
 
 from kseg.commands.stats import counted_file
 from kseg.commands.stats.levels import Level
-from kseg.report.row_formats import Spool
+from kseg.report.row_formats import CellContent, Spool, content_text
 from kseg.report.stats_rows import stats_row
 from kseg.report.tables import PAGE_ROWS, TableColumn, bar_lines, cells_of, extent, print_cells, print_text
 from kseg.report.tables import Row as CellRow
 from kseg.report.wording import MOST_ROWS, Prose
 from kseg.schema import Row
-from kseg.text import count_of, duration, excerpt, inclusive_range, iso_time
+from kseg.text import count_of, duration, inclusive_range, iso_time
 
 _EPOCHS_SHOWN = 20
 #: Partitions of many: the rows of a segment each take three lines at 80 columns.
@@ -249,11 +250,21 @@ def _record_details(row: Row) -> Iterator[tuple[str, str]]:
 def _key_details(keys: Row) -> Iterator[tuple[str, str]]:
     least = "" if keys["exact"] else "at least "
     for number, one in enumerate(keys["top"]):
-        key = "without a key" if one["key"] is None else f"key {excerpt(one['key'])}"
+        key = "without a key" if one["key"] is None else f"key {key_text(one)}"
         size = f"about {count_of(one['disk_bytes'], 'byte')} on disk"
         yield "" if number else "keys on disk", f"{key}: {least}{count_of(one['records'], 'record')}, {size}"
 
 
+def key_text(row: Row) -> str:
+    """Return the first bytes of a key of the row ``keys.top``, as other tables show keys; ``null`` without a key."""
+    text = row["key"]
+    if text is None:
+        return content_text(None)
+    key = base64.b64decode(text) if "key_encoding" in row else text.encode()
+    return content_text(CellContent(key[:_KEY_BYTES], len(key)))
+
+
+_KEY_BYTES = 80
 _HOUR = 3_600_000
 _HOUR_COLUMNS = 60
 

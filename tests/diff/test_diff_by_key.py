@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -162,3 +163,19 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     done = kseg("diff", "--by-key", a.parent, a.parent, a.parent)
     assert (done.returncode, done.stderr) == (2, "kseg: --by-key compares two backups, got 3\n")
     assert kseg("diff", a.parent, a.parent, a.parent).stderr.count("are the same files") == 1
+
+
+def test_keys_that_are_not_text_are_not_shown_as_others(tmp_path: Path) -> None:
+    """Base64 of bytes can be another key: tables have hexadecimal bytes, CSV the encoding, and an empty key is not blank."""
+    keys = (b"\xff\xfe", b"//4=", b"")
+    a, b = (write(tmp_path / one / "t-0", [(n, key, one.encode()) for n, key in enumerate(keys)]) for one in "ab")
+
+    def cells(*options: str) -> list[str]:
+        lines = invoke("diff", "--by-key", *options, a, b).stdout.splitlines()
+        return [re.split(r"\s{3,}", line)[-1 if options else 2] for line in lines if "changed   " in line]
+
+    for options in ((), ("--columns", "change,key")):
+        assert cells(*options) == ["0xfffe (2 B)", "//4=", '""'], options
+    header, *lines = invoke("diff", "--by-key", "--format", "csv", a, b).stdout.splitlines()
+    assert "key,key_encoding," in header
+    assert [line.split(",")[4:6] for line in lines] == [["//4=", "base64"], ["//4=", ""], ['""', ""]]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg.report.dump_table import CellContent, content_cells, content_text
+from kseg.report.row_formats import CellContent, content_cells, content_text
 from kseg.report.tables import TableColumn, legend, print_cells, width_of
 from tests.support.cli import DAMAGED
 from tests.support.cli import kseg_here as kseg

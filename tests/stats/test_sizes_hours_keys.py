@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter, defaultdict
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,17 @@ def test_keys_that_are_not_text(tmp_path: Path) -> None:
         assert run.exit_code == 0
         assert "\x1b" not in run.stdout
         assert "on disk" in run.stdout
+
+
+def test_keys_that_are_not_text_are_not_shown_as_others(tmp_path: Path) -> None:
+    """Base64 of a key, and the name of a missing key, can be another key: tables and plots show them as dump does."""
+    keys = (b"\xff\xfe", b"//4=", None, b"null", b"None")
+    folder = write(tmp_path / "orders-0", [build_batch([PlainRecord(n, key, b"v", 1) for n, key in enumerate(keys)])])
+    table, html = (invoke("stats", "--top-keys", "--format", name, folder).stdout for name in ("table", "html"))
+    for shown in ("0xfffe (2 B)", "//4=", '"null"', "None"):
+        assert table.count(f"key {shown}: 1 record") == 1, shown
+        assert escape(shown) in html
+    assert ">null<" in html
 
 
 def test_a_plot_by_hour(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def stats_sections(levels: Iterable[Level], top: int, *, plots: bool = False) ->
 def _stats_plots(total: Row, sizes: list[tuple[str, int]]) -> str:
     producers = [(f"producer {one['producer_id']}", one["bytes"]) for one in total["producers"]["top"]]
     codecs = [(name, group["bytes"]) for name, group in total["compressions"].items()]
-    keys = [(str(one["key"]), one["disk_bytes"]) for one in (total["keys"] or {"top": ()})["top"]]
+    keys = [(stats.key_text(one), one["disk_bytes"]) for one in (total["keys"] or {"top": ()})["top"]]
     slots = [(iso_time(time), size) for time, size in stats.by_hour(total, _HOUR_COLUMNS)[0]]
     return page.plots(
         columns("Bytes by hour", slots, size_text, (slots[0][0], slots[-1][0])) if slots else "",
