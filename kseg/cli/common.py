@@ -166,7 +166,19 @@ def decoded_folder(path: str) -> str | None:
 
 
 class OutputPath(PathText):
-    """A file that is written. The command calls ``check_outputs`` before its work."""
+    """A file that is written. The command calls ``check_outputs`` before its work.
+
+    ``stdout``: ``-`` is standard output. A file that a later run reads cannot be there.
+    """
+
+    def __init__(self, *, stdout: bool = True, named: bool = False, names: Iterable[str] = ()) -> None:
+        super().__init__(named=named, names=names)
+        self._stdout = stdout
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == STDIN and not self._stdout:
+            self.fail("expected a file, got '-'", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class OutputFolder(OutputPath):
@@ -177,10 +189,10 @@ class ResultPath(PathText):
     """DST of ``convert`` and ``repair``, which check it themselves."""
 
 
-def check_outputs(*inputs: str) -> None:
-    """Raise UsageError if an output of the current command could harm a file of Kafka, or an input.
+def check_outputs(*inputs: str, written: Iterable[str] = ()) -> None:
+    """Raise UsageError if an output of the current command could harm a file of Kafka, an input, or another output.
 
-    ``inputs`` are inputs that no parameter of type InputPath has.
+    ``inputs`` are inputs that no parameter of type InputPath has, and ``written`` are outputs that no option names.
     """
     context = click.get_current_context()
     context.meta.setdefault(INPUTS, []).extend(inputs)
@@ -196,6 +208,11 @@ def check_outputs(*inputs: str) -> None:
             output_rule.check_output_folder(path, read, parameter.opts[0])
         elif isinstance(parameter.type, OutputPath) and path != STDIN:
             output_rule.check_output(path, read, parameter.opts[0])
+    outputs = [*written, *(path for parameter, path in given if isinstance(parameter.type, OutputPath))]
+    if any(one.name == "output" and type(one.type) is OutputPath for one in context.command.params):
+        outputs += [STDIN] * (context.params.get("output") is None)
+    if len(outputs) > 1:  # most runs need no module for one
+        output_rule.check_distinct(outputs)
 
 
 def new_folder(given: str) -> Path:

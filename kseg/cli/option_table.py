@@ -141,7 +141,7 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "baseline": OptionRow("--baseline", "Known findings, or a repair's report: ignored for the exit code.", "FILE",
             InputPath),
         "write_baseline": OptionRow("--write-baseline", "Write the findings of this run to FILE as known.", "FILE",
-            OutputPath),
+            lambda: OutputPath(stdout=False)),
         "max_message_bytes": OptionRow("--max-message-bytes", "Report larger batches as errors. Default: warn at 1048588.",
             "N", _number(1)),
         "compacted": OptionRow("--compacted", "Check the log of a compacted topic: all records need a key."),
@@ -257,7 +257,8 @@ _BY_GROUP: Mapping[str, Mapping[str, OptionRow]] = {
         "max_rate": OptionRow("--max-rate", "Limit reading, in all processes together, such as 50M.", "BYTES/s",
             lambda: Parsed(file_access.parse_rate)),
         "memory": OptionRow("--memory", "Limit the memory of DuckDB. Default: 32, then 128 MiB.", "MIB", _number(16)),
-        "cache": OptionRow("--cache", "Store results in FILE. The next run skips unchanged files.", "FILE", OutputPath),
+        "cache": OptionRow("--cache", "Store results in FILE. The next run skips unchanged files.", "FILE",
+            lambda: OutputPath(stdout=False)),
         "spark": OptionRow("--spark", "Run on Spark: local[*], spark://… or yarn.", "MASTER"),
         "spark_conf": OptionRow("--spark-conf", "Set a setting of Spark, such as spark.executor.memory=4g. Repeatable.",
             "NAME=VALUE", lambda: text_like(r"spark\..*=.*", "expected NAME=VALUE with a name of Spark, such as "

@@ -64,7 +64,8 @@ def pipeline(asked: PipelineOptions) -> int:
     if asked.stage != LAST_STAGE and asked.action != "run":
         raise UsageError(f"--stage is for run, not for {asked.action}")
     _check_replay(asked)
-    common.check_outputs(*(path for path in settings.paths if not any(one in path for one in "*?[")))
+    sources = (path for path in settings.paths if not any(one in path for one in "*?["))
+    common.check_outputs(*sources, written=settings.written)
     if asked.action == "run":
         return _run(asked, settings)
     work = _opened(settings)

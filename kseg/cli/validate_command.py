@@ -199,16 +199,12 @@ class _Reports:
         self._targets = [_report(text) for text in asked.reports]
         summary = os.environ.get("GITHUB_STEP_SUMMARY")
         self._step_summary = summary if summary and asked.format == "github" else None
-        self._path, written = asked.baseline, asked.write_baseline
-        targets = [path for _, path in self._targets]
+        self._path, self._written = asked.baseline, asked.write_baseline
         if self._step_summary:
             output_rule.check_output(self._step_summary, (), "GITHUB_STEP_SUMMARY")
-        for option, path in (("--write-baseline", written), ("--cache", asked.cache)):
-            if path == "-":
-                raise UsageError(f"{option}: expected a file, got '-'")
-        _check_distinct([asked.output or "-", *targets, written], [self._path, asked.cache])
+            common.check_outputs(written=[self._step_summary])
         self._baseline = known_findings.Baseline(self._path) if self._path else None
-        self._written, self._writer = written, known_findings.BaselineWriter() if written else None
+        self._writer = known_findings.BaselineWriter() if self._written else None
         self._spool = Spool[FileResult]() if self._targets or self._step_summary else None
 
     def settings(self, settings: Settings) -> Settings:
@@ -260,17 +256,6 @@ class _Reports:
     def _again(self) -> Iterator[FileResult]:
         assert self._spool
         return self._spool.again()
-
-
-def _check_distinct(outputs: Sequence[str | None], kept: Sequence[str | None]) -> None:
-    """Raise UsageError if a file is written twice, or is a baseline or a cache that the run reads."""
-    seen = {os.path.realpath(path) for path in kept if path}
-    for path in filter(None, outputs):
-        real = path if path == "-" else os.path.realpath(path)
-        if real in seen:
-            named = "standard output" if path == "-" else path
-            raise UsageError(f"{named} is used twice: give each output, baseline and cache a file of its own")
-        seen.add(real)
 
 
 def _report(text: str) -> tuple[str, str]:

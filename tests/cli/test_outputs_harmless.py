@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 
 import click
@@ -239,6 +240,46 @@ def test_no_option_writes_into_an_input_folder(name: str, parameter: click.Param
         done = invoke(*given)
         assert (done.exit_code, digests(top)) == (2, before), done.output
         assert "inputs are never changed" in done.stderr or name == "demo"
+
+
+#: Two parameters of one command that write.
+PAIRS = [(name, one, two) for (name, one), (other, two) in combinations(WRITING, 2) if name == other]
+
+
+@pytest.mark.parametrize(("name", "one", "two"), PAIRS, ids=lambda value: getattr(value, "name", value))
+def test_no_output_replaces_another(name: str, one: click.Parameter, two: click.Parameter, log_dir: Path) -> None:
+    """Of two outputs in one file, also with other spellings, one would be lost: nothing is written at all."""
+    top = log_dir.parent
+    before = digests(top)
+    (top / "link").symlink_to(top)
+    _, *given = arguments(name, one, top / "same.log", top)
+    _, *second = arguments(name, two, top / "link" / "same.log", top)
+    done = invoke(name, *given, *second[second.index(two.opts[-1]) :] if two.opts[-1] in second else second[-1:])
+    assert done.exit_code == 2, done.output
+    assert any(why in done.stderr for why in ("used twice", "the report would be in DST", "cannot be combined"))
+    assert digests(top) == before
+
+
+def test_only_one_output_is_on_standard_output(log_dir: Path) -> None:
+    """A page in the middle of a table, or two reports in one text, can be read by no program."""
+    paths = [(name, one) for name, one in WRITING if type(one.type) is common.OutputPath and one.name != "output"]
+    assert {name for name, _ in paths} >= {"doctor", "validate"}
+    for name, parameter in paths:
+        given = arguments(name, parameter, Path("-"), log_dir.parent)
+        done = invoke(*given)
+        assert (done.exit_code, done.stdout) == (2, ""), given
+        assert "standard output is used twice" in done.stderr or "expected a file, got '-'" in done.stderr
+
+
+def test_reports_of_a_pipeline_do_not_replace_each_other(log_dir: Path) -> None:
+    """Its configuration names outputs, too."""
+    config = log_dir.parent / "night.toml"
+    text = config.read_text()
+    for reports, more in (('["a.html", "html:./a.html"]', []), ('["a.html"]', ["-o", log_dir.parent / "a.html"])):
+        config.write_text(f"{text}[report]\nto = {reports}\n")
+        done = invoke("pipeline", "plan", config, *more)
+        assert done.exit_code == 2
+        assert "a.html is used twice" in done.stderr
 
 
 def test_a_forgotten_output_name_is_explained(log_dir: Path) -> None:

@@ -1,7 +1,8 @@
-"""The rule for every file that kseg writes: it harms no file of Kafka, and no input.
+"""The rule for every file that kseg writes: it harms no file of Kafka, no input, and no other output.
 
 - An input is never replaced, and nothing is written into an input folder.
 - A file that is Kafka's by its name or its content is never replaced, nor is a backup copy by its name.
+- No file is written twice in a run, and only one output is on standard output.
 - No report gets a name that a broker reads, and nothing is written where a broker would fail to start because of it.
 - DST of ``convert`` and ``repair`` is the only output that can be a segment. It is never in a log directory or a partition
   folder of a broker. ``--force`` replaces an earlier result, no other segment.
@@ -76,6 +77,18 @@ def check_output(output: str, inputs: Iterable[str], option: str = "-o") -> None
     parent = os.path.dirname(output.rstrip(os.sep))
     if parent and not os.path.isdir(parent):
         raise UsageError(f"{output}: {parent} is not a folder")
+
+
+def check_distinct(outputs: Iterable[str]) -> None:
+    """Raise UsageError if two outputs of a run are one file, or standard output."""
+    seen: set[str] = set()
+    for output in outputs:
+        local = without_file_scheme(output)
+        path = local if local == STDIN or is_url(local) else os.path.realpath(local)
+        if path in seen:
+            named = "standard output" if output == STDIN else output
+            raise UsageError(f"{named} is used twice: give each output a file of its own")
+        seen.add(path)
 
 
 def _check_object(output: str, inputs: Iterable[str], option: str, hint: str) -> None:
