@@ -150,8 +150,9 @@ def _options(table: dict[str, Any], name: str, known: set[str]) -> dict[str, Set
     options: dict[str, Setting] = {}
     for key, value in table.items():
         option = key.replace("_", "-")
-        if (new := OLD_NAMES.get(("validate", f"--{option}"))) is not None:
-            option = new.removeprefix("--")
+        new = OLD_NAMES.get(("validate", f"--{option}"), "").removeprefix("--")
+        if new in known:
+            option = new
             note(f"{name}: {key} is {option} now: the old name works until version 1.0")
         if option not in known:
             raise UsageError(f"{name}: {unknown_name('setting', key, sorted(known))}")

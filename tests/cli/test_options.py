@@ -189,6 +189,9 @@ def test_old_names_work_with_one_line(tmp_path: Path) -> None:
     done = kseg("validate", PLAIN, cwd=tmp_path)
     assert "kseg: kseg.toml: max-per-rule is limit now: the old name works until version 1.0\n" in done.stderr
     assert done.returncode == 0
+    for old in ("state", "top"):  # not those of what is no setting
+        (tmp_path / "kseg.toml").write_text(f'{old} = "c"\n')
+        assert kseg("validate", PLAIN, cwd=tmp_path).stderr.startswith(f"kseg: kseg.toml: unknown setting '{old}'")
     kept = option_rules.current_names(commands()["stats"], ["-o", "--top", "--", "--top"])
     assert kept == ["-o", "--top", "--", "--top"], "a value, and what follows --"
 
