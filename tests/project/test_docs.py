@@ -150,3 +150,14 @@ def test_every_command_has_its_exit_codes_in_the_reference() -> None:
     """A pipeline reads them there: a new command without a row is found."""
     page = (ROOT / "docs" / "reference" / "exit-codes.md").read_text(encoding="utf-8")
     assert [name for name in COMMANDS if f"| `{name}` | " not in page] == []
+
+
+def test_the_environment_variables_of_the_code_are_listed() -> None:
+    """Nobody finds a variable that no page names. Those that only a script of kseg sets are not for users."""
+    own = {"KSEG_COMPLETE", "KSEG_ABI3"}
+    sources = [*(ROOT / "kseg").rglob("*.py"), ROOT / "setup.py"]
+    found = {
+        name for path in sources for name in re.findall(r'"_?(KSEG_[A-Z0-9_]+)"', path.read_text(encoding="utf-8"))
+    }
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(KSEG_[A-Z0-9_]+)`", page, re.MULTILINE)) == found - own
