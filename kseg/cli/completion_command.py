@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,7 +80,8 @@ def _install(shell: str, script: str) -> list[Path]:
     _write(target, script)
     if start is None:
         return [target]
-    line = f'[ ! -r "{target}" ] || . "{target}"  # completion of kseg\n'
+    quoted = shlex.quote(str(target))
+    line = f"[ ! -r {quoted} ] || . {quoted}  # completion of kseg\n"
     present = start.read_text(encoding="utf-8", errors="surrogateescape") if start.exists() else ""
     if line in present:
         return [target]

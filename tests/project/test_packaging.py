@@ -253,11 +253,11 @@ def _program(folder: Path) -> str:
     ],
 )
 def test_installed_completion_works_in_the_shell(tmp_path: Path, shell: str, ask: str) -> None:
-    """One command installs it, and the shell itself completes commands and values of options."""
+    """One command installs it, in a home folder of any name; the shell itself completes commands and values of options."""
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"{shell} is not installed")
-    home = tmp_path / "home"
+    home = tmp_path / "the \"$home\" of 'me'"
     home.mkdir()
     _kseg(home, "completion", shell, "--install")
     environment = {**_environment(home), "PATH": _program(tmp_path / "bin"), "TERM": "dumb"}
