@@ -17,6 +17,7 @@ from kseg.format.log_loader.plan import LogDirPlan, PartitionPlan
 from kseg.format.log_loader.recovery_plan import BrokerStart
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import find_segments, size_of
+from kseg.format.storage.source import STDIN
 from kseg.report.formats import RECOVERY
 from kseg.report.recovery_report import Plans, RecoveryTotal, summary_line
 
@@ -49,6 +50,8 @@ def recovery(asked: RecoveryOptions) -> int:
     paths = asked.paths
     for path in filter(is_url, paths):
         raise UsageError(f"{path}: recovery reads local log directories only: give a folder")
+    if STDIN in paths:
+        raise UsageError("recovery cannot read standard input: give a folder")
     common.check_outputs()
     total = RecoveryTotal()
     request = BrokerStart(asked.clean, index_interval=asked.index_interval, index_bytes=asked.index_bytes)

@@ -581,6 +581,9 @@ def test_a_url_is_refused_in_one_line() -> None:
     done = run("s3://bucket/kafka-logs")
     assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
     assert "local log directories only" in done.stderr
+    done = run("-")
+    assert done.exit_code == 2
+    assert done.stderr == "kseg: recovery cannot read standard input: give a folder\n"
 
 
 def test_nothing_is_changed(tmp_path: Path) -> None:
