@@ -70,6 +70,18 @@ def test_killed_in_a_bucket_the_table_is_the_same(server: S3Server, whole: list[
         assert offsets(f"killed-{step}") == whole, step
 
 
+@pytest.mark.parametrize("fault", ["exists", "no upload"])
+def test_lost_answers_of_a_store(server: S3Server, whole: list[int], tmp_path: Path, fault: str) -> None:
+    """The lease, the commit, the data and the state of the run itself are never those of another run."""
+    name = f"lost-{fault[:2]}"
+    server.fault = fault
+    server.loses = lambda asked, path: asked.startswith("POST uploadId=") and f"/{name}/" in path
+    done = run_here(settings(tmp_path / name, name))
+    server.loses = lambda asked, path: False
+    assert done.code == 0
+    assert offsets(name) == whole
+
+
 def test_a_store_that_fails_fails_the_run(server: S3Server, whole: list[int], tmp_path: Path) -> None:
     """HTTP 503 for each kind of request: exit code 2, nothing is set aside, and the next run has all rows."""
     path = settings(tmp_path / "fails", "fails")

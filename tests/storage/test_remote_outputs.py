@@ -40,7 +40,7 @@ def shared() -> Iterator[S3Server]:
 @pytest.fixture
 def server(shared: S3Server) -> Iterator[S3Server]:
     yield shared
-    shared.fails = lambda method, path: False
+    shared.fails = shared.loses = lambda method, path: False
 
 
 def objects(server: S3Server, folder: str = "") -> dict[str, bytes]:
@@ -169,6 +169,40 @@ def test_a_name_that_appears_meanwhile_is_kept(server: S3Server) -> None:
     with pytest.raises(UsageError, match="exists"):
         racing()
     assert objects(server)["race"] == b"theirs"
+
+
+@pytest.mark.parametrize("fault", ["exists", "no upload", "broken"])
+def test_a_lost_answer_to_the_end_of_an_upload(server: S3Server, tmp_path: Path, fault: str) -> None:
+    """An object that its store has completed is the run's own, whatever the answer to the repeated request is."""
+    server.fault = fault
+    assert kseg("repair", SOURCE, tmp_path / "t-0").returncode == 0
+    wanted = {path.name: path.read_bytes() for path in (tmp_path / "t-0").iterdir()}
+    ends = ("POST uploadId=", "PUT x-id=PutObject")
+    for lost in range(2):  # the answer for the first object, or all answers
+        seen = iter(range(1 << 30))
+        server.loses = lambda asked, path, seen=seen, lost=lost: asked.startswith(ends) and (lost or not next(seen))  # type: ignore[misc]
+        done = kseg("repair", SOURCE, url := f"s3://backup/lost-{fault[:2]}-{lost}/t-0")
+        server.loses = lambda asked, path: False
+        assert done.returncode == 0, done.stderr
+        assert {name.rpartition("/")[2]: data for name, data in objects(server, url[12:]).items()} == wanted
+
+
+def _write(url: str, data: bytes) -> None:
+    with remote_outputs.whole_object(url, new=True) as out:
+        out.write(data)
+
+
+def test_a_lost_answer_and_a_failing_store(server: S3Server) -> None:
+    """If the store shows nothing of the object, the message claims nothing; what is the run's own is removed."""
+    server.fault = "denied"
+    server.loses = lambda asked, path: asked.startswith("POST uploadId=")
+    server.fails = lambda method, path: method == "HEAD"
+    with pytest.raises(KsegError, match="Access Denied; it is unknown whether it was written there"):
+        _write("s3://backup/hidden", b"ours")
+    server.fails = lambda method, path: path.endswith(".log") and method == "POST"
+    assert kseg("repair", SOURCE, "s3://backup/undone/t-0").returncode == 2
+    server.loses = lambda asked, path: False
+    assert objects(server, "undone") == {}
 
 
 def test_files_of_kafka_are_never_replaced(server: S3Server) -> None:

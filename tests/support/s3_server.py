@@ -27,6 +27,12 @@ FAULTS: dict[str, tuple[str, bytes | None]] = {
     ),
     "denied": ("403 Forbidden", b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"),
     "missing": ("404 Not Found", b"<Error><Code>NoSuchKey</Code><Message>No such key.</Message></Error>"),
+    "exists": (
+        "412 Precondition Failed",
+        b"<Error><Code>PreconditionFailed</Code><Message>At least one of the pre-conditions failed.</Message></Error>",
+    ),
+    "no upload": ("404 Not Found", b"<Error><Code>NoSuchUpload</Code><Message>No such upload.</Message></Error>"),
+    "broken": ("500 Internal Error", b"<Error><Code>InternalError</Code><Message>Internal error.</Message></Error>"),
     "empty": ("200 OK", b""),
     "page": ("200 OK", b"<html>Please sign in.</html>"),
     "page of a proxy": ("200 OK", b"<html><body>Please sign in.</body></html>" * 20),
@@ -38,7 +44,7 @@ class S3Server:
     """The requests for objects and their answers.
 
     ``fails`` decides by method and path which requests fail, and ``fault`` how: one of FAULTS. So do listings whose query
-    has all texts of ``unlisted``.
+    has all texts of ``unlisted``. The requests that ``loses`` chooses have their effect, and then fail in this way.
     """
 
     def __init__(self) -> None:
@@ -47,6 +53,7 @@ class S3Server:
         self.requests: list[tuple[str, str]] = []
         self.fault = "throttled"
         self.fails: Callable[[str, str], bool] = lambda method, path: False
+        self.loses: Callable[[str, str], bool] = lambda request, path: False
         self.unlisted: tuple[str, ...] = ()
         self._application = DomainDispatcherApplication(create_backend_app)
 
@@ -55,15 +62,21 @@ class S3Server:
         self.requests.append((method, path))
         query = unquote(environ.get("QUERY_STRING", ""))
         if self.fails(method, path) or (self.unlisted and all(text in query for text in self.unlisted)):
-            line, body = FAULTS[self.fault]
-            if body is None:
+            if FAULTS[self.fault][1] is None:
                 environ.pop("HTTP_RANGE", None)
                 whole: Iterable[bytes] = self._application(environ, start_response)
                 return whole
-            start_response(line, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
-            return [body]
+            return self._failure(start_response)
+        if self.loses(f"{method} {query}", path):
+            list(self._application(environ, lambda *_: None))
+            return self._failure(start_response)
         answer: Iterable[bytes] = self._application(environ, start_response)
         return self._counted(answer) if method == "GET" and path.count("/") > 1 else answer
+
+    def _failure(self, start_response: Callable[..., Any]) -> list[bytes]:
+        line, body = FAULTS[self.fault]
+        start_response(line, [("Content-Type", "application/xml"), ("Content-Length", str(len(body or b"")))])
+        return [body or b""]
 
     def _counted(self, answer: Iterable[bytes]) -> Iterator[bytes]:
         for data in answer:

@@ -20,6 +20,8 @@ from kseg.format.storage import interrupts, local_files, remote_files, remote_li
 from kseg.format.storage.naming import is_log
 
 _BLOCK = 1 << 20
+#: The name of the random mark that each upload to S3 has in the metadata of its object.
+_MARK = "kseg-upload"
 
 
 class Upload(io.RawIOBase):
@@ -32,10 +34,16 @@ class Upload(io.RawIOBase):
     def __init__(self, url: str, *, new: bool = False) -> None:
         self.url = url
         self._new = new
+        self._begun = self._published = False
         with self._errors():
             self._filesystem, self._path = remote_files.filesystem_of(url)
-            mode = "xb" if new and "s3" in _protocols(self._filesystem) else "wb"
-            self._file = self._filesystem.open(self._path, mode, autocommit=False)
+            self._metadata: dict[str, str] = {}
+            if "s3" in _protocols(self._filesystem):
+                given = self._filesystem.s3_additional_kwargs.get("Metadata", {})
+                self._metadata = {**given, _MARK: os.urandom(16).hex()}
+            mode = "xb" if new and self._metadata else "wb"
+            settings = {"Metadata": self._metadata} if self._metadata else {}
+            self._file = self._filesystem.open(self._path, mode, autocommit=False, **settings)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -67,10 +75,54 @@ class Upload(io.RawIOBase):
             self._file.close()
 
     def publish(self) -> None:
-        """Give the object its name, after ``finish``."""
+        """Give the object its name, after ``finish``.
+
+        A request whose answer was lost is repeated by the libraries, and the answer to the second one says that the name
+        exists (412), or that there is no such upload (404). So after each error the object itself shows if it was stored.
+        """
+        self._begun = True
         with self._errors():
-            self._file.commit()
+            try:
+                self._commit()
+            except Exception as error:
+                stored = self.is_stored()
+                if stored is None and not _is_precondition(error):
+                    why = remote_listing.reason(error, self.url)
+                    raise KsegError(f"{self.url}: {why}; it is unknown whether it was written there") from error
+                if not stored:
+                    raise
+                self._filesystem.invalidate_cache()
+        self._published = True
         remote_files.forget(self.url.rpartition("/")[0])
+
+    def _commit(self) -> None:
+        if self._file.tell() or not self._metadata:
+            self._file.commit()
+            return
+        # s3fs stores an empty object by a request of its own, without the metadata and the condition.
+        self._file.discard()
+        bucket, key, _ = self._filesystem.split_path(self._path)
+        condition = {"IfNoneMatch": "*"} if self._new else {}
+        given = {"Bucket": bucket, "Key": key, "Body": b"", "Metadata": self._metadata}
+        self._filesystem.call_s3("put_object", **given, **condition)
+
+    def is_stored(self) -> bool | None:
+        """Return whether the object at the URL is the one of this upload, None if the store does not show it.
+
+        The mark is the proof: it is random, sent with the first request of an upload, and a store gives an object its
+        metadata and all its bytes at once, with one PUT as with several parts. Size and ETag are none: another writer can
+        have stored the same bytes, and the ETag of an encrypted object, or of one of several parts, is the store's secret.
+        """
+        if self._published or not self._begun:
+            return self._published
+        if not self._metadata:
+            return None
+        try:
+            return bool(self._filesystem.metadata(self._path).get(_MARK) == self._metadata[_MARK])
+        except FileNotFoundError:
+            return False
+        except Exception:
+            return None
 
     def discard(self) -> None:
         """Remove the sent bytes. A store that fails now keeps an upload without a name."""
@@ -142,7 +194,6 @@ def staged_result(url: str) -> Iterator[Path]:
 def _store(places: dict[Path, str]) -> None:
     """Upload files to their URLs: all of them, or none."""
     uploads: list[Upload] = []
-    done: list[Upload] = []
     try:
         for path, url in places.items():
             check_absent(url)
@@ -155,23 +206,24 @@ def _store(places: dict[Path, str]) -> None:
             # A log without its indexes is complete, so the logs are last: whoever lists meanwhile finds no partition.
             for upload in sorted(uploads, key=lambda one: is_log(one.url.rpartition("/")[2])):
                 upload.publish()
-                done.append(upload)
     except BaseException as error:
-        left = _undo(uploads, done)
+        left = _undo(uploads)
         if left:
             raise KsegError(f"{error}; {', '.join(left)} could not be removed again: delete it") from error
         raise
 
 
-def _undo(uploads: Sequence[Upload], done: Sequence[Upload]) -> list[str]:
-    """Remove the stored objects, and return the URLs that could not be removed."""
+def _undo(uploads: Sequence[Upload]) -> list[str]:
+    """Remove the stored objects, and return the URLs that could not be removed.
+
+    A store can complete an upload after the client has given up, until the upload is discarded.
+    """
     left = []
     for upload in uploads:
-        if upload not in done:
-            upload.discard()
-            continue
+        upload.discard()
         try:
-            upload.remove()
+            if upload.is_stored():
+                upload.remove()
         except (KsegError, UnreadableError):
             left.append(upload.url)
     return left
