@@ -17,6 +17,8 @@ from tests.support.fixtures import SEGMENTS
 
 pytest.importorskip("fsspec", reason="fsspec is not installed")
 
+from kseg.format.storage import remote_files
+from kseg.format.storage.remote_listing import reason
 from tests.support.read_faults import remote_faults
 
 FINDINGS = SEGMENTS.parent / "findings"
@@ -98,3 +100,25 @@ def test_only_a_server_that_says_so_lacks_a_file() -> None:
         server.shutdown()
     vanished = dict.fromkeys((404, 410), kseg.VanishedError)
     assert raised == {**dict.fromkeys(raised, kseg.UnreadableError), **vanished}
+
+
+def test_the_reason_is_never_the_text_of_a_library_alone() -> None:
+    """A timeout has no text, and a library fails at it: the line says what the server did, or that a library failed."""
+
+    def of(error: Exception, context: Exception | None = None) -> str:
+        error.__context__ = context
+        return reason(error, "s3://backup/orders-3")
+
+    assert of(IndexError("tuple index out of range"), TimeoutError()) == "the server did not answer in time"
+    assert of(KeyError("Body"), OSError("reset")) == "reset"
+    assert of(KeyError("Body")) == "the library that asks the store failed (KeyError: 'Body')"
+
+    class Stalled:
+        def seek(self, position: int) -> None:
+            pass
+
+        def read(self, count: int) -> bytes:
+            raise TimeoutError
+
+    with pytest.raises(OSError, match="the server did not answer in time"):
+        remote_files.RemoteFile("s3://backup/x", Stalled(), 5).read(5)

@@ -283,6 +283,27 @@ def test_an_object_without_a_suffix_is_no_folder(server: S3Server) -> None:
     assert invoke("validate", "s3://backup/plain/other").stderr.splitlines()[-1].endswith("No such file or directory")
 
 
+@pytest.mark.parametrize(("fault", "unlisted", "why"), [
+    ("same token", ("list-type",), "the listing is not complete: the store gave the same token for the next part again"),
+    ("no token", ("list-type",), "the listing is not complete: the store gave no token for the next part"),
+    ("missing", ("list-type", "continuation-token"), "the store did not find a later part of the listing"),
+    ("moved", ("list-type",), "Ask there (the bucket is in the region eu-west-1: set AWS_DEFAULT_REGION)"),
+])  # fmt: skip
+def test_a_listing_that_fails_has_a_reason(
+    server: S3Server, fault: str, unlisted: tuple[str, ...], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing ends, and the line is about the answer of the store, not about the code that reads it."""
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "1")
+    for number in range(2):
+        server.put(f"parts/orders-{number}/x", b"")
+    server.fault, server.unlisted = fault, unlisted
+    try:
+        done = invoke("validate", "s3://backup/parts")
+    finally:
+        server.fault, server.unlisted = "throttled", ()
+    assert (done.exit_code, done.stderr) == (2, f"kseg: s3://backup/parts: {why}\n")
+
+
 @pytest.mark.parametrize("page", ["", "continuation-token"])
 def test_a_prefix_that_cannot_be_listed_costs_its_partition(
     server: S3Server, page: str, monkeypatch: pytest.MonkeyPatch

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from kseg.format.storage import remote_files
+from kseg.format.storage import remote_listing
 from tests.support.cli import invoke
 
 s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")
@@ -50,7 +50,7 @@ def test_the_number_of_attempts_is_bounded(connections: list[socket.socket], mon
     done = invoke("validate", URL)
     assert done.exit_code == 2
     assert done.stderr.startswith(f"kseg: {URL}: Read timeout on endpoint URL")
-    assert len(connections) == remote_files.S3_ATTEMPTS * remote_files.S3_ROUNDS == 8
+    assert len(connections) == remote_listing.S3_ATTEMPTS * remote_listing.S3_ROUNDS == 8
 
 
 @pytest.mark.slow
@@ -60,4 +60,4 @@ def test_the_users_number_of_attempts_is_kept(
     """AWS_MAX_ATTEMPTS is the setting of all programs of AWS."""
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     assert invoke("validate", URL).exit_code == 2
-    assert len(connections) == remote_files.S3_ROUNDS
+    assert len(connections) == remote_listing.S3_ROUNDS

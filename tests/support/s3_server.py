@@ -27,16 +27,23 @@ FAULTS: dict[str, tuple[str, bytes | None]] = {
     ),
     "denied": ("403 Forbidden", b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"),
     "missing": ("404 Not Found", b"<Error><Code>NoSuchKey</Code><Message>No such key.</Message></Error>"),
+    "empty": ("200 OK", b""),
+    "page": ("200 OK", b"<html>Please sign in.</html>"),
+    "page of a proxy": ("200 OK", b"<html><body>Please sign in.</body></html>" * 20),
+    "whole object": ("200 OK", None),
+}
+_PART = b"<ListBucketResult><IsTruncated>true</IsTruncated>%b</ListBucketResult>"
+#: Failures of single requests: the end of an upload, a part of a listing, a bucket elsewhere.
+OTHER_FAULTS: dict[str, tuple[str, bytes | None]] = {
+    "same token": ("200 OK", _PART % b"<NextContinuationToken>x</NextContinuationToken>"),
+    "no token": ("200 OK", _PART % b""),
+    "moved": ("301 Moved Permanently", b"<Error><Code>PermanentRedirect</Code><Message>Ask there.</Message></Error>"),
     "exists": (
         "412 Precondition Failed",
         b"<Error><Code>PreconditionFailed</Code><Message>At least one of the pre-conditions failed.</Message></Error>",
     ),
     "no upload": ("404 Not Found", b"<Error><Code>NoSuchUpload</Code><Message>No such upload.</Message></Error>"),
     "broken": ("500 Internal Error", b"<Error><Code>InternalError</Code><Message>Internal error.</Message></Error>"),
-    "empty": ("200 OK", b""),
-    "page": ("200 OK", b"<html>Please sign in.</html>"),
-    "page of a proxy": ("200 OK", b"<html><body>Please sign in.</body></html>" * 20),
-    "whole object": ("200 OK", None),
 }
 
 
@@ -62,7 +69,7 @@ class S3Server:
         self.requests.append((method, path))
         query = unquote(environ.get("QUERY_STRING", ""))
         if self.fails(method, path) or (self.unlisted and all(text in query for text in self.unlisted)):
-            if FAULTS[self.fault][1] is None:
+            if self.fault == "whole object":
                 environ.pop("HTTP_RANGE", None)
                 whole: Iterable[bytes] = self._application(environ, start_response)
                 return whole
@@ -74,8 +81,9 @@ class S3Server:
         return self._counted(answer) if method == "GET" and path.count("/") > 1 else answer
 
     def _failure(self, start_response: Callable[..., Any]) -> list[bytes]:
-        line, body = FAULTS[self.fault]
-        start_response(line, [("Content-Type", "application/xml"), ("Content-Length", str(len(body or b"")))])
+        line, body = {**FAULTS, **OTHER_FAULTS}[self.fault]
+        headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body or b"")))]
+        start_response(line, [*headers, ("x-amz-bucket-region", "eu-west-1")] if self.fault == "moved" else headers)
         return [body or b""]
 
     def _counted(self, answer: Iterable[bytes]) -> Iterator[bytes]:

@@ -449,6 +449,7 @@ def test_a_store_that_fails_is_not_a_problem_of_its_objects(fault: str, times: i
             done = invoke(*command)
             if done.exit_code == 2:
                 assert ("tier_problem" in done.stdout, done.stderr != "") == (False, True), (number, done.output)
+                assert number == 0 or "expected a folder" not in done.stderr, (number, done.stderr)
             else:
                 assert (done.exit_code, done.stdout) == (0, sound.stdout), (number, done.output)
 

@@ -10,19 +10,19 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from kseg.engine import without_pip
 from kseg.errors import KsegError, UnreadableError, UsageError, VanishedError
 from kseg.format.storage.naming import OF_LOG_DIRS, archive, has_manifests, tiered_parts
 from kseg.format.storage.remote_listing import (
+    CHECKS,
+    S3_ROUNDS,
     Entries,
     ListedFolders,
     Stored,
-    check_listing,
     entries_of,
     folders_below,
     is_absence,
@@ -31,6 +31,7 @@ from kseg.format.storage.remote_listing import (
     names_matching,
     reason,
     stored_of,
+    with_attempts,
 )
 
 if TYPE_CHECKING:
@@ -49,10 +50,6 @@ _MOST_KEPT = 256
 
 
 _S3 = ("s3", "s3a")
-#: The attempts of botocore for a request, and how often s3fs begins them again. Its read timeout is 15 seconds, and with
-#: the numbers of both libraries, five, an error of a server that never answers takes seven minutes.
-S3_ATTEMPTS = 4
-S3_ROUNDS = 2
 
 
 class RemoteFile(io.RawIOBase):
@@ -134,9 +131,11 @@ class RemoteFile(io.RawIOBase):
             data = self._file.read(wanted)
             if self._size is not None and 0 < len(data) < wanted:
                 self._file.read(wanted - len(data))  # an error of this one is the reason
-        except (OSError, MemoryError):
+        except MemoryError:
             raise
         except Exception as error:
+            if isinstance(error, OSError) and str(error):
+                raise
             raise OSError(reason(error, self._url)) from error
         if not data and self._size is not None:
             raise OSError(f"ended at byte {begin} of {self._size}")
@@ -319,6 +318,8 @@ def entries(url: str) -> list[tuple[str, str]]:
     """Return the name and the kind of each entry of a folder. Raises VanishedError and UnreadableError."""
     if (known := _folders.get(url.rstrip("/"))) is not None:
         return [(name, "file" if stored else "folder") for name, stored in known.items()]
+    if why := _folders.failed.get(url.rstrip("/")):
+        raise UnreadableError(f"{url}: {why}")
     with _connected(url) as (filesystem, path):
         found = filesystem.ls(path, detail=True)
     return [(entry["name"].rstrip("/").rpartition("/")[2], _kind(entry)) for entry in found]
@@ -358,32 +359,15 @@ def filesystem_of(url: str) -> tuple[Any, str]:
         found: tuple[Any, str] = fsspec.url_to_fs(url)
         return found
     fsspec.get_filesystem_class(known)  # its error names s3fs
-    filesystem, path = fsspec.url_to_fs(url, config_kwargs=_with_attempts(fsspec.config.conf.get(known, {})))
+    filesystem, path = fsspec.url_to_fs(url, config_kwargs=with_attempts(fsspec.config.conf.get(known, {})))
     filesystem.retries = min(filesystem.retries, S3_ROUNDS)
     if filesystem.session is None:
         from aiobotocore.session import AioSession  # a dependency of s3fs
 
         filesystem.session = AioSession(**filesystem.kwargs)
-        filesystem.session.register("before-parse.s3.ListObjectsV2", check_listing)
+        for event, check in CHECKS.items():
+            filesystem.session.register(f"{event}.s3.ListObjectsV2", check)
     return filesystem, path
-
-
-def _with_attempts(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return botocore's settings with S3_ATTEMPTS, unless the user has set a number of attempts."""
-    given: dict[str, Any] = settings.get("config_kwargs", {})
-    names = ("AWS_MAX_ATTEMPTS", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE")
-    if "retries" in given or _sets_attempts(*map(os.environ.get, names)):
-        return given
-    # A machine without a free moment needs more than the five seconds of s3fs for a connection.
-    return {"connect_timeout": 20, **given, "retries": {"total_max_attempts": S3_ATTEMPTS}}
-
-
-@lru_cache(maxsize=1)
-def _sets_attempts(*_: str | None) -> bool:
-    """Return whether the environment or the profile of AWS sets a number of attempts. This reads configuration files."""
-    from botocore.session import get_session  # a dependency of s3fs
-
-    return get_session().get_config_variable("max_attempts") is not None
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The facts that a store has about its folders and objects: asked once, many folders at a time, kept in little memory.
 
-And what its errors and answers mean.
+And what its errors and answers mean, and how often S3 is asked again.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ from kseg.format.storage import file_access
 
 #: Requests for listings at a time: a store answers each after 30 to 100 ms, with at most 1,000 objects.
 AT_ONCE = 16
+
+
+#: The attempts of botocore for a request, and how often s3fs begins them again. Its read timeout is 15 seconds, and with
+#: the numbers of both libraries, five, an error of a server that never answers takes seven minutes.
+S3_ATTEMPTS = 4
+S3_ROUNDS = 2
 
 
 class Stored(NamedTuple):
@@ -223,16 +229,39 @@ def _by_folder(listed: str, found: Iterable[Mapping[str, Any]]) -> Iterator[tupl
         yield folder, dict(sorted(entries.items()))
 
 
-def reason(error: Exception, url: str) -> str:
+#: The errors of a library's own code: their texts, such as the name of a key, are for its authors.
+_OF_CODE = (LookupError, TypeError, AttributeError, AssertionError, NameError)
+
+
+def reason(error: BaseException, url: str) -> str:
     """Return the reason of an error of a remote file system as one line, with class and cause if the text lacks them."""
     text = " ".join((getattr(error, "strerror", None) or str(error)).split())
-    if text and text not in url:
-        return text
     cause = error.__cause__ or error.__context__
+    if isinstance(error, _OF_CODE):  # the handling of another error has failed, or that of an answer
+        library = type(error).__name__ + (f": {text}" if text else "")
+        return (
+            reason(cause, url)
+            if isinstance(cause, Exception)
+            else f"the library that asks the store failed ({library})"
+        )
+    if text and text not in url:
+        region = _region(error)
+        return f"{text.rstrip('.')} {region}" if region else text
+    if any("Timeout" in kind.__name__ for kind in type(error).__mro__):
+        return "the server did not answer in time"
     if cause is None and isinstance(error, FileNotFoundError):
         return os.strerror(errno.ENOENT)
     why = [" ".join(str(cause).split()) or type(cause).__name__] if cause else []
     return ": ".join(why if isinstance(error, FileNotFoundError) else [type(error).__name__, *why])
+
+
+def _region(error: BaseException) -> str:
+    """Return the end of a sentence about S3's answer that a bucket is in another region, empty for other errors."""
+    answer = getattr(error.__cause__ or error, "response", None)
+    facts = answer.get("ResponseMetadata", {}) if isinstance(answer, dict) else {}
+    region = facts.get("HTTPHeaders", {}).get("x-amz-bucket-region")
+    moved = region and facts.get("HTTPStatusCode") in (301, 307, 400)
+    return f"(the bucket is in the region {region}: set AWS_DEFAULT_REGION)" if moved else ""
 
 
 def is_absence(error: Exception, url: str) -> bool:
@@ -246,9 +275,49 @@ def is_absence(error: Exception, url: str) -> bool:
     return not of_http or getattr(error.__cause__, "status", None) in (404, 410)
 
 
+def with_attempts(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return botocore's settings with S3_ATTEMPTS, unless the user has set a number of attempts."""
+    given: dict[str, Any] = settings.get("config_kwargs", {})
+    names = ("AWS_MAX_ATTEMPTS", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE")
+    if "retries" in given or _sets_attempts(*map(os.environ.get, names)):
+        return given
+    # A machine without a free moment needs more than the five seconds of s3fs for a connection.
+    return {"connect_timeout": 20, **given, "retries": {"total_max_attempts": S3_ATTEMPTS}}
+
+
+@lru_cache(maxsize=1)
+def _sets_attempts(*_: str | None) -> bool:
+    """Return whether the environment or the profile of AWS sets a number of attempts. This reads configuration files."""
+    from botocore.session import get_session  # a dependency of s3fs
+
+    return get_session().get_config_variable("max_attempts") is not None
+
+
 def check_listing(response_dict: Mapping[str, Any], **_: Any) -> None:
     """Raise an error, after which s3fs asks again, for an answer that is no listing: botocore reads it as an empty one."""
     if response_dict["status_code"] == 200 and b"ListBucketResult" not in response_dict["body"]:
         from botocore.parsers import ResponseParserError  # a dependency of s3fs
 
         raise ResponseParserError("the answer to a listing is not one of S3: a proxy can have sent it")
+
+
+def note_listing(params: Mapping[str, Any], context: dict[str, Any], **_: Any) -> None:
+    """Keep the token of a request for a part of a listing, for ``check_part``."""
+    context["kseg-token"] = params.get("ContinuationToken")
+
+
+def check_part(http_response: Any, parsed: Mapping[str, Any], context: Mapping[str, Any], **_: Any) -> None:
+    """Raise an error for an answer after which s3fs would list without end, or take the listing for one of nothing."""
+    from botocore.parsers import ResponseParserError  # a dependency of s3fs
+
+    token = context.get("kseg-token")
+    if http_response.status_code == 404 and token:
+        raise ResponseParserError("the store did not find a later part of the listing")
+    following = parsed.get("NextContinuationToken")
+    if parsed.get("IsTruncated") and following in (None, token):
+        same = "the same token for the next part again" if following else "no token for the next part"
+        raise ResponseParserError(f"the listing is not complete: the store gave {same}")
+
+
+#: The functions that check the parts of a listing, by the events of botocore.
+CHECKS = {"before-parameter-build": note_listing, "before-parse": check_listing, "after-call": check_part}
