@@ -21,6 +21,8 @@ pytest.importorskip("s3fs", reason="s3fs is not installed")
 pytest.importorskip("flask_cors", reason="moto's server is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
+from s3fs import S3FileSystem
+
 from kseg.extras.views.planning import Request, Split, plan
 from kseg.extras.views.split_rows import Task, read
 from kseg.extras.views.view_table import columns_of
@@ -281,6 +283,42 @@ def test_an_object_without_a_suffix_is_no_folder(server: S3Server) -> None:
     assert json.loads(done.stdout.splitlines()[-1])["bytes"] == len(data)
     assert done.exit_code == 0
     assert invoke("validate", "s3://backup/plain/other").stderr.splitlines()[-1].endswith("No such file or directory")
+
+
+def dumped(path: object) -> list[Any]:
+    return [json.loads(line)["position"] for line in invoke("dump", "--format", "jsonl", path).stdout.splitlines()]
+
+
+@pytest.mark.parametrize("name", ["kafka.log", "a::zip", "co::lon"])
+def test_names_that_look_like_other_things(server: S3Server, name: str) -> None:
+    """A folder named like a file, and names with the sign of fsspec's files in files, are read as any folder."""
+    url = server.put_folder(SOURCE, f"named-{name[:2]}/{name}/orders-0").rpartition("/")[0]
+    wanted = kseg("validate", "--format", "jsonl", SOURCE).stdout.splitlines()[-1]
+    for path in (url, f"{url}/", url.rpartition("/")[0], f"{url}/orders-0"):
+        done = invoke("validate", "--format", "jsonl", path)
+        assert done.exit_code == 0, done.stderr
+        assert json.loads(done.stdout.splitlines()[-1])["records"] == json.loads(wanted)["records"] > 0
+    log = next(SOURCE.glob("*.log"))
+    assert dumped(f"{url}/orders-0/{log.name}") == dumped(log) != []
+
+
+def test_an_older_version_of_an_object_is_read(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Status and bytes are those of the version that the URL names, also if the store's answers do not name it."""
+    named = S3FileSystem._info
+
+    async def unnamed(*given: Any, **settings: Any) -> dict[str, Any]:
+        return {**await named(*given, **settings), "VersionId": None}
+
+    monkeypatch.setattr(S3FileSystem, "_info", unnamed)
+    store = S3FileSystem(skip_instance_cache=True, endpoint_url=server.endpoint)
+    store.call_s3("create_bucket", Bucket="versioned")
+    store.call_s3("put_bucket_versioning", Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
+    log = next(SOURCE.glob("*.log"))
+    place = {"Bucket": "versioned", "Key": f"orders-3/{log.name}"}
+    version = store.call_s3("put_object", Body=log.read_bytes(), **place)["VersionId"]
+    store.call_s3("put_object", Body=b"", **place)
+    url = f"s3://versioned/orders-3/{log.name}"
+    assert dumped(f"{url}?versionId={version}") == dumped(log) != []
 
 
 @pytest.mark.parametrize(("fault", "unlisted", "why"), [

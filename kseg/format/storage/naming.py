@@ -93,7 +93,7 @@ _KRAFT_SNAPSHOT = re.compile(OFFSET + r"-(\d{10})\.checkpoint$")
 _SEGMENT_STEM = re.compile(r"(?:^|/)" + OFFSET + r"\Z")
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 # A URL with this ending is a file; others need a request to find out.
-_FILE = re.compile(r"/\d{20}[^/]*$|\.log$")
+_FILE = re.compile(r"/\d{20}[^/]*$")
 # The suffixes of folders that a broker deletes, moves between disks, or does not know (LocalLog).
 _STATES = ("-delete", "-future", "-stray")
 
@@ -243,7 +243,7 @@ def without_file_scheme(path: str) -> str:
 
 
 def is_file_url(url: str) -> bool:
-    """Return whether a URL is that of a file by its name: a segment, or a file named like one."""
+    """Return whether a URL is that of a segment or its side file, by its name: ``kafka.log`` can be a folder."""
     return _FILE.search(url) is not None
 
 

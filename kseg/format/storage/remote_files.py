@@ -188,7 +188,7 @@ def _is_known(url: str) -> bool:
     A log directory lacks most of its own files in a backup: they are asked together.
     """
     folder, _, name = url.rstrip("/").rpartition("/")
-    if folder not in _folders and url not in _objects and name in OF_LOG_DIRS and "::" not in url:
+    if folder not in _folders and url not in _objects and name in OF_LOG_DIRS and not _is_chained(url):
         with _connected(folder) as (filesystem, path):
             if is_object_store(filesystem):
                 filesystem.invalidate_cache(path)
@@ -223,7 +223,7 @@ def open_file(url: str, *, again: bool = True) -> RemoteFile | DecodedFile:
         return member.open()
     size, tag = stored_at(url, again=again)
     with _connected(url) as (filesystem, path):
-        if tag is None or "::" in url or url.startswith("http"):
+        if tag is None or _is_chained(url) or url.startswith("http"):
             return RemoteFile(url, filesystem.open(path, "rb"), size)
         file = filesystem.open(path, "rb", cache_type="none", size=size)
         # s3fs: the reads of one file are of one version of the object. Older versions have only req_kw.
@@ -231,6 +231,7 @@ def open_file(url: str, *, again: bool = True) -> RemoteFile | DecodedFile:
         if name is not None:
             file.details = {"name": path, "size": size, "ETag": tag, "type": "file"}
             setattr(file, name, {**getattr(file, name), "IfMatch": tag})
+            file.version_id = path.partition("?versionId=")[2] or None
         return RemoteFile(url, file, size, tag)
 
 
@@ -253,7 +254,7 @@ def walk(
             # The name of a file has a suffix. To list one that is not a folder is to list all objects next to it.
             at_once = is_object_store(filesystem) and "." not in path.rpartition("/")[2]
             # Not isdir, for which a folder whose store fails is none.
-            if "::" in url or not (at_once or is_folder(filesystem.info(path))):
+            if _is_chained(url) or not (at_once or is_folder(filesystem.info(path))):
                 return None
             for below, entries in folders_below(filesystem, path):
                 folder = filesystem.unstrip_protocol(below).rstrip("/")
@@ -344,6 +345,11 @@ def _status(size: int | None, *, folder: bool = False) -> os.stat_result:
     return os.stat_result((kind | 0o444, 0, 0, 0, 0, 0, size or 0, 0, 0, 0))
 
 
+def _is_chained(url: str) -> bool:
+    """Return whether a URL is that of a file in a file, such as ``zip://NAME::s3://KEY``; S3's keys can have ``::``."""
+    return "::" in url and not url.startswith(tuple(f"{scheme}://" for scheme in _S3))
+
+
 def filesystem_of(url: str) -> tuple[Any, str]:
     """Return the file system of a URL and the path on it. Raises the errors of the file system, and UsageError."""
     try:
@@ -353,13 +359,14 @@ def filesystem_of(url: str) -> tuple[Any, str]:
         raise UsageError(without_pip(f"{url}: URLs need fsspec: pip install {has}")) from error
     scheme = url.partition("://")[0]
     known = _OTHER_SCHEMES.get(scheme.lower(), scheme.lower())
-    if "::" not in url and known != scheme:
+    if not _is_chained(url) and known != scheme:
         raise UsageError(f"{url}: unknown scheme {scheme}: use {known}://")
     if known not in _S3:
         found: tuple[Any, str] = fsspec.url_to_fs(url)
         return found
-    fsspec.get_filesystem_class(known)  # its error names s3fs
-    filesystem, path = fsspec.url_to_fs(url, config_kwargs=with_attempts(fsspec.config.conf.get(known, {})))
+    kind = fsspec.get_filesystem_class(known)  # its error names s3fs
+    settings = {"config_kwargs": with_attempts(fsspec.config.conf.get(known, {})), **kind._get_kwargs_from_urls(url)}
+    filesystem, path = fsspec.filesystem(known, **settings), kind._strip_protocol(url)
     filesystem.retries = min(filesystem.retries, S3_ROUNDS)
     if filesystem.session is None:
         from aiobotocore.session import AioSession  # a dependency of s3fs
