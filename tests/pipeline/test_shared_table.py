@@ -145,3 +145,18 @@ def test_the_valid_batches_of_all_damaged_replicas_are_loaded(tmp_path: Path, se
 
 def _flipped(data: bytes) -> bytes:
     return data[:80] + bytes([data[80] ^ 1]) + data[81:]
+
+
+def test_errors_of_libraries_are_short_lines() -> None:
+    """A tree of causes in colours is one line of limited length with both of its ends, and a KeyError has its class."""
+    pytest.importorskip("deltalake", reason="deltalake is not installed")
+    from kseg.extras.pipeline.delta_table import DeltaLakeTable
+
+    table = object.__new__(DeltaLakeTable)
+    arrow, place = "\n  \x1b[31m↳\x1b[0m ", "s3/lake/" * 20
+    tree = arrow.join(["Generic S3 error", f"Error performing PUT {place} in 4 ms", "HTTP error", "Connection reset"])
+    line = table._line(OSError(tree))
+    assert len(line) <= 200
+    assert line.startswith("Generic S3 error: Error performing PUT")
+    assert line.endswith("HTTP error: Connection reset")
+    assert table._line(KeyError("metadata")) == "KeyError: 'metadata'"

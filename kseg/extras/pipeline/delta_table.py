@@ -43,7 +43,7 @@ class DeltaLakeTable(LakeTable):
     """A Delta table at a folder or URL. The files of killed runs are left to Delta's ``vacuum``."""
 
     _table: Any = None
-    _longest_error = 300
+    _longest_error = 200
 
     @property
     def _options(self) -> dict[str, str] | None:

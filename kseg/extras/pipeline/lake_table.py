@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -31,8 +32,12 @@ from kseg.extras.pipeline.source_replicas import Loaded, Place
 from kseg.extras.pipeline.table_rows import RejectedRows, TableRows, check_evolution
 from kseg.format.storage import atomic_write, local_files, remote_files
 from kseg.format.storage.naming import is_url
+from kseg.format.storage.remote_listing import text_of
 from kseg.format.storage.segment_files import path_in
 from kseg.report.arrow_table import pa, parquet
+
+#: What libraries write before and after a coloured word.
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class ChangedTableError(KsegError):
@@ -118,7 +123,12 @@ class LakeTable(ABC):
             raise kind(f"table {self.settings.shown}: {self._line(error)}") from error
 
     def _line(self, error: Exception) -> str:
-        return " ".join((str(error) or type(error).__name__).split())[: self._longest_error]
+        """Return an error as one line without colours; a long one has both ends: what failed, and the cause."""
+        text = " ".join(_COLOUR.sub("", text_of(error)).split()).replace(" ↳ ", ": ")
+        most = self._longest_error or len(text)
+        if len(text) <= most:
+            return text
+        return f"{text[: most // 2].rpartition(' ')[0]} … {text[-(most // 2) :].partition(' ')[2]}"
 
     @contextmanager
     def _committing(self, conflict: type[Exception], after: TableState | None) -> Iterator[None]:

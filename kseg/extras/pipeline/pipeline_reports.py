@@ -27,6 +27,7 @@ from kseg.extras.pipeline.pipeline_run import RunOutcome
 from kseg.extras.pipeline.pipeline_settings import PipelineSettings, TableSettings
 from kseg.extras.pipeline.pipeline_state import new_file
 from kseg.format.storage.naming import is_url
+from kseg.format.storage.remote_listing import text_of
 from kseg.report.formats import Run
 from kseg.report.pipeline_report import COLUMNS
 from kseg.report.prometheus import Metrics, write_pipeline
@@ -196,7 +197,7 @@ def _send_events(settings: PipelineSettings, outcome: RunOutcome, place: str) ->
     except KsegError:
         raise
     except Exception as error:
-        line = next(iter(str(error).splitlines()), "") or type(error).__name__
+        line = text_of(error).strip().partition("\n")[0]
         raise KsegError(f"openlineage: {place or 'its own settings'}: {line}") from error
 
 

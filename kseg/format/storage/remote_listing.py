@@ -233,6 +233,12 @@ def _by_folder(listed: str, found: Iterable[Mapping[str, Any]]) -> Iterator[tupl
 _OF_CODE = (LookupError, TypeError, AttributeError, AssertionError, NameError)
 
 
+def text_of(error: BaseException) -> str:
+    """Return the text of an error, with its class if there is none, or if it is one of a library's own code."""
+    name, text = type(error).__name__, str(error)
+    return f"{name}: {text}" if text and isinstance(error, _OF_CODE) else text or name
+
+
 def reason(error: BaseException, url: str) -> str:
     """Return the reason of an error of a remote file system as one line, with class and cause if the text lacks them."""
     text = " ".join((getattr(error, "strerror", None) or str(error)).split())
