@@ -82,6 +82,19 @@ def test_lost_answers_of_a_store(server: S3Server, whole: list[int], tmp_path: P
     assert offsets(name) == whole
 
 
+def test_a_lost_answer_to_a_new_delta_table(server: S3Server, tmp_path: Path) -> None:
+    """The table exists, so the run loads its rows."""
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed")
+    server.fault = "denied"
+    server.loses = lambda asked, path: asked.startswith("PUT") and path.endswith("_delta_log/00000000000000000000.json")
+    done = run_here(settings(tmp_path / "created", "created", "delta"))
+    server.loses = lambda asked, path: False
+    assert done.code == 0
+    options = {"aws_endpoint_url": server.endpoint, "allow_http": "true"}
+    table = deltalake.DeltaTable("s3://backup/created/lake/orders", storage_options=options)
+    assert table.to_pyarrow_table().num_rows == 45
+
+
 def test_a_store_that_fails_fails_the_run(server: S3Server, whole: list[int], tmp_path: Path) -> None:
     """HTTP 503 for each kind of request: exit code 2, nothing is set aside, and the next run has all rows."""
     path = settings(tmp_path / "fails", "fails")

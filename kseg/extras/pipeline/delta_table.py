@@ -118,10 +118,14 @@ class DeltaLakeTable(LakeTable):
         if self._load() is None:
             self.read_state()
             with self._one_line_errors():
-                deltalake.DeltaTable.create(
-                    settings.path, pa.schema([*self.schema, *day]), mode="ignore", partition_by=[one.name for one in day],
-                    storage_options=self._options,
-                )  # fmt: skip
+                try:
+                    deltalake.DeltaTable.create(
+                        settings.path, pa.schema([*self.schema, *day]), mode="ignore",
+                        partition_by=[one.name for one in day], storage_options=self._options,
+                    )  # fmt: skip
+                except Exception:
+                    if self._load() is None:  # if not, only the answer of the store was lost
+                        raise
             self._load()
         partitioned = self._table.metadata().partition_columns
         if partitioned != [one.name for one in day]:
