@@ -19,6 +19,7 @@ from kseg.commands.lag.committed_offsets import GroupLag, LogDirs, lags, partiti
 from kseg.commands.stats.levels import Level, levels, sorted_by_folder, stats_of
 from kseg.commands.transactions import MAX_TRANSACTION_MS, PartitionTransactions, Transaction, items_of
 from kseg.errors import KsegError, NotASegmentError, UnreadableError, UsageError, each_once
+from kseg.extras.sql import statement
 from kseg.extras.sql import where as conditions
 from kseg.extras.views.grep_request import GrepRequest
 from kseg.findings import READ_ERROR, Finding, do_nothing, unreadable
@@ -121,6 +122,8 @@ def grep(
         committed=isolation == READ_COMMITTED,
     )
     sides = decoding.sides if decoding else ()
+    if where is not None:
+        statement.import_libraries("where")  # before that module, whose classes are those of pyarrow
     limits = limits.with_conditions(own, None if where is None else conditions.parse_where(where, sides))
     query = GrepQuery(
         patterns,

@@ -11,7 +11,7 @@ from kseg.cli.messages import note
 from kseg.cli.typed_command import FileOptions
 from kseg.errors import UsageError
 from kseg.extras.serialization import record_decoder
-from kseg.extras.sql import where
+from kseg.extras.sql import statement, where
 from kseg.format.record.layout import READ_COMMITTED
 from kseg.format.segment.row_filter import HasHeader, KeyIsOneOf, RecordCondition, RowFilter
 from kseg.format.sidefiles import transaction_states
@@ -98,6 +98,7 @@ class RecordOptions(DecodeOptions, FileOptions):
         limits = RowFilter(*self.offset_range, self.since, self.until, committed=self.isolation == READ_COMMITTED)
         if self.where is None:  # without DuckDB and pyarrow, which the module of conditions in SQL needs
             return limits.with_conditions(conditions)
+        statement.import_libraries("--where")  # before that module, whose classes are those of pyarrow
         sides = self.decoding.sides if self.decoding else ()
         return limits.with_conditions(conditions, where.parse_where(self.where, sides))
 

@@ -33,8 +33,7 @@ from kseg.format.storage import local_files
 from kseg.format.storage.naming import is_url
 from kseg.format.storage.segment_files import SegmentFile, find_segments, unless_deleted, without_unused
 from kseg.format.storage.source import BY_FOLDER, STDIN
-from kseg.report import sql_report as results
-from kseg.report.formats import SQL, destination, write
+from kseg.report.formats import SQL, SQL_LISTS, destination, write
 from kseg.spark import sql as spark_sql
 from kseg.spark.jobs import pool as spark_jobs
 
@@ -80,10 +79,7 @@ def sql(asked: SqlOptions) -> int:
         common.check_outputs()
         listed = table_rows() if asked.tables else recipe_rows(statements=asked.format != "table")
         with until_reader_closes(), destination(asked.output, to_the_end=False) as out:
-            if asked.tables and asked.format == "table":
-                results.write_columns_of_tables(listed, out)
-            else:
-                write(SQL, asked.format, out, *results.as_results(listed))
+            write(SQL_LISTS, asked.format, out, listed)
         return 0
     statement, paths = _statement(asked)
     common.check_outputs(*paths)

@@ -115,6 +115,8 @@ SCHEMAS = _rows("schemas", "schemas_report")
 SQL = _kind(
     "the rows of a statement", "sql_report", table="write_table", jsonl="write_jsonl", csv=CSV, parquet="write_parquet",
 )  # fmt: skip
+# (rows)
+SQL_LISTS = _rows("the lists of kseg sql", "sql_report", rows="list_rows", table="write_list", parquet=PARQUET)
 # (result)
 CONVERSION = _kind("conversions", "convert_report", text="write_text", jsonl=JSON_LINES)
 # (an Adoption)

@@ -115,7 +115,7 @@ def write_columns(found: RowSet, out: TextIO, view: View) -> None:
     """Write tables with the columns of the view."""
     named = {column.name: column for column in found.columns}
     columns = [tables.number_column(name, named[name].type in NUMBERS) for name in chosen(found, view).names]
-    shown = (row for row in text_rows(found, view, _for_people) if found.kind in ("", row["kind"]))
+    shown = (row for row in text_rows(found, view, _for_people) if found.kind in ("", row.get("kind")))
     tables.print_pages(out, columns, (([cell(row.get(one.name), one.name) for one in columns], "") for row in shown))
 
 

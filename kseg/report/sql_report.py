@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain, groupby, islice
@@ -13,9 +13,9 @@ from kseg.format.segment.records_chunk import ENCODERS
 from kseg.report import parquet
 from kseg.report.arrow_table import pa
 from kseg.report.formats import View
-from kseg.report.row_formats import RowSet, cell
+from kseg.report.row_formats import RowSet, cell, write_columns
 from kseg.report.tables import TableColumn, cell_rows, number_column, print_cells, print_pages
-from kseg.schema import Row
+from kseg.schema import Column, Row, names_of
 from kseg.text import escape_controls, finite, text_or_json, to_json
 
 _Batches = Iterable[Any]
@@ -59,8 +59,17 @@ def write_jsonl(schema: pa.Schema, batches: _Batches, out: TextIO) -> None:
     out.writelines(f"{to_json(row)}\n" for row in rows(schema, batches).rows)
 
 
-def write_columns_of_tables(found: Iterable[Row], out: TextIO) -> None:
-    """Write the columns of the tables that a statement can read, under the name of each table."""
+def list_rows(found: Sequence[Row]) -> RowSet:
+    """Return the rows of ``--tables`` or ``--recipes``."""
+    columns = [Column(name, "bool" if isinstance(value, bool) else "text", "") for name, value in found[0].items()]
+    return RowSet(found, columns, names_of(columns))
+
+
+def write_list(found: Sequence[Row], out: TextIO) -> None:
+    """Write the recipes, or the columns of the tables that a statement can read, under the name of each table."""
+    if "recipe" in found[0]:
+        write_columns(list_rows(found), out, View())
+        return
     for name, columns in groupby(found, key=itemgetter("table")):
         print_cells(out, _COLUMNS_OF_TABLES, cell_rows(_COLUMNS_OF_TABLES, columns), title=name)
 
@@ -167,8 +176,3 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     if isinstance(value, list):
         return [_plain(inner, kind.value_type) for inner in value]
     return str(value)
-
-
-def as_results(found: Iterable[Row]) -> tuple[pa.Schema, list[pa.RecordBatch]]:
-    table = pa.Table.from_pylist(list(found))
-    return table.schema, table.to_batches()

@@ -105,6 +105,26 @@ def test_a_missing_library_is_named(missing: str, tmp_path: Path) -> None:
         assert len(lines) == 1, done.stderr
 
 
+@pytest.mark.parametrize("missing", ["pyarrow", "duckdb"])
+def test_a_condition_in_sql_names_the_extra_that_has_all_it_needs(missing: str, tmp_path: Path) -> None:
+    """Who installs what one line says is not told of another extra then. Lists of ``kseg sql`` need none."""
+    (tmp_path / "without.py").write_text(WITHOUT)
+
+    def run(*arguments: object) -> tuple[int, str]:
+        command = [sys.executable, tmp_path / "without.py", missing, *arguments]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, check=False)
+        return done.returncode, done.stderr
+
+    shown = {"pyarrow": "pyarrow", "duckdb": "DuckDB"}[missing]
+    needed = f"needs {shown}: pip install 'kseg[sql]', which has duckdb and pyarrow\n"
+    for verb in ("grep", "dump"):
+        assert run(verb, "--where", "1 = 1", PLAIN) == (2, f"kseg: --where {needed}")
+    assert run(*SQL) == (2, f"kseg: kseg sql {needed}")
+    for listed in ("--recipes", "--tables"):
+        for name in ("table", "jsonl", "csv"):
+            assert run("sql", listed, "--format", name) == (0, "")
+
+
 @pytest.mark.parametrize("missing", ["fastavro", "duckdb", "fsspec"])
 def test_the_program_does_not_speak_of_pip_install(missing: str, tmp_path: Path) -> None:
     """A broker without Python has no pip. ``packaging/check-program`` asks the packed program the same."""

@@ -26,7 +26,6 @@ from kseg.extras.sql.statement import (
     connected,
     duckdb,
     error_line,
-    import_libraries,
     settings_of,
 )
 from kseg.extras.sql.where_syntax import ROW, parsed
@@ -49,9 +48,8 @@ _FEW = 8
 def parse_where(text: str, sides: Sequence[str] = ()) -> tuple[Where, RowFilter]:
     """Return a condition, and the limits that it implies. ``sides`` of "key" and "value" are decoded.
 
-    Raises UsageError for a text that is not one condition on known fields, and if DuckDB or pyarrow is missing.
+    Raises UsageError for a text that is not one condition on known fields.
     """
-    import_libraries("--where")
     fields = _fields(sides)
     connection = _connection()
     try:
