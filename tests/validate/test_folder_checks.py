@@ -368,6 +368,49 @@ def test_a_follower_writes_last_stable_offsets_after_the_marker(tmp_path: Path) 
     assert "offsets 0..3 of producer 7: the last stable offset 6 is after the marker" in infos
 
 
+@pytest.mark.parametrize(("ended", "last", "true"), [(True, 8, 4), (False, 8, 0)])
+def test_an_abort_with_data_in_its_segment_begins_where_its_first_data_is(
+    tmp_path: Path, ended: bool, last: int, true: int
+) -> None:
+    """A lower first offset hides committed records of the producer, a higher one shows aborted ones.
+
+    Data in the marker's segment says where the transaction begins only if it is not open before. If an offset is missing,
+    as the log cleaner leaves it, the first data can be gone, and nothing is known.
+    """
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    before = transactional(0, 3, 7, 0) + (
+        marker(3, 7, abort=False) if ended else build_batch([PlainRecord(3, b"k", b"v", 1_700_000_000_000)])
+    )
+    (folder / f"{0:020}.log").write_bytes(before)
+    log, index = folder / f"{4:020}.log", folder / f"{4:020}.txnindex"
+    for base in (0, 4):
+        (folder / f"{base:020}.index").touch()
+    log.write_bytes(transactional(4, 4, 7, 3) + marker(last, 7, abort=True))
+    for first in range(last):
+        index.write_bytes(ABORTED_TXN.pack(0, 7, first, last, last + 1))
+        assert rules(folder) == ({} if first == true else {index.name: ["txn-index-mismatch"]}), first
+    log.write_bytes(transactional(5, 3, 7, 3) + marker(last, 7, abort=True))
+    index.write_bytes(ABORTED_TXN.pack(0, 7, true, last, last + 1))
+    assert index.name not in rules(folder)
+
+
+@pytest.mark.parametrize("last_stable", range(12))
+def test_no_open_transaction_is_before_a_last_stable_offset(tmp_path: Path, last_stable: int) -> None:
+    """A fetch below it reads no later entry (``collectAbortedTxns``): aborted records of the open transaction would be seen.
+
+    A lower one only lets a consumer read more entries than it needs.
+    """
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    first = transactional(0, 1, 8, 0) + transactional(1, 1, 8, 1) + transactional(2, 2, 7, 0) + marker(4, 7, abort=True)
+    (folder / f"{0:020}.log").write_bytes(first + transactional(5, 2, 9, 0) + marker(7, 8, abort=True))
+    (folder / f"{0:020}.index").touch()
+    index = folder / f"{0:020}.txnindex"
+    index.write_bytes(ABORTED_TXN.pack(0, 7, 2, 4, last_stable) + ABORTED_TXN.pack(0, 8, 0, 7, 5))
+    assert ("txn-index-mismatch" in rules(folder).get(index.name, [])) == (last_stable > 0)
+
+
 @pytest.mark.parametrize("kept", ["*", "leader-epoch-checkpoint", "*.index", "*.snapshot", "partition.metadata"])
 def test_a_partition_without_a_segment_is_never_sound(kept: str, tmp_path: Path) -> None:
     """Its side files show that it had a log: nobody looked at that log, so a verdict on it would be invented."""

@@ -38,6 +38,7 @@ def written(folder: Path, batches: Iterable[bytes], producers: Iterable[Producer
         LAST._replace(last_offset=2),
         LAST._replace(last_offset=4),
         LAST._replace(last_offset=5, offset_delta=0),
+        LAST._replace(last_offset=-1),  # a broker would take the sequence for unknown
         LAST._replace(producer_id=9),
         LAST._replace(coordinator_epoch=1),  # a leader rejects the next markers of coordinator epoch 0
         LAST._replace(coordinator_epoch=-1),

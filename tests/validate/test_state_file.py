@@ -146,7 +146,7 @@ def test_a_file_that_is_no_state_is_refused(tmp_path: Path) -> None:
     good = state.read_bytes()
     bad = [good[:size] for size in range(0, len(good), 7)]
     bad += [good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :] for at in range(0, len(good) - 1, 7)]
-    bad += [good + b"x", b"{}\n", b"[1]\n", good.replace(b'"kseg_state":6', b'"kseg_state":1'), good * 2]
+    bad += [good + b"x", b"{}\n", b"[1]\n", good.replace(b'"kseg_state":7', b'"kseg_state":1'), good * 2]
     for data in bad:
         state.write_bytes(data)
         done = sweep(logs, "--cache", str(state))

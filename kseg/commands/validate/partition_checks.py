@@ -288,7 +288,7 @@ class PartitionChecks:
             report(Finding("sequence-gap", offset=offset, facts=reported))
 
     def _check_aborts(self, name: str, facts: SegmentFacts) -> None:
-        """Check the aborts of transactions with data only in earlier segments, which the checks of a segment skip."""
+        """Check the aborts of transactions with data in earlier segments, which the checks of a segment skip."""
         history = self._history
         # The cleaner removes the index entry together with the last data of the transaction.
         if history.holes or history.crowded or self._is_compacted(facts):
@@ -300,8 +300,15 @@ class PartitionChecks:
             if first is not None and first >= self._log_start:
                 report(txn_mismatch(0, None, producer_id, first, marker, MISSING))
         begin = self._history.bases[0] if self._history.bases else base_offset_of(name) or 0
-        for at, producer_id, first, last in facts.carried:
-            began = history.open.get(producer_id)
+        # The first data of a transaction can have been in what is gone.
+        late = facts.first_offset != base_offset_of(name)
+        incomplete = late or facts.damaged or facts.holes or facts.gaps or history.compaction.gaps
+        for at, producer_id, first, last, own, ended in facts.carried:
+            if own >= 0 and (incomplete or first < self._log_start):
+                continue
+            began = history.open.get(producer_id) if ended < 0 else None
+            if began is None and own >= 0:
+                began = own
             # What began before the log start can have more records in the log, or an entry that begins later.
             if first == began or first < begin or (began is not None and began < self._log_start):
                 continue

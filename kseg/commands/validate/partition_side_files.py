@@ -188,6 +188,8 @@ class PartitionSideFiles:
         first = producer.current_txn_first_offset
         if producer.last_offset >= offset or (first is not None and first >= offset):
             return f"the snapshot has offset {max(producer.last_offset, first or 0)}, but covers only offsets below {offset}"
+        if producer.last_offset < 0 <= producer.last_sequence:  # Kafka writes both of a batch, or neither
+            return f"the snapshot has sequence {producer.last_sequence}, but no last offset"
         # A transaction from before the log can be open, but not after a later marker of its producer.
         known = first is not None and (first >= first_offset or log.markers.get(producer.producer_id) is not None)
         # Records of the transaction, or markers, can be gone.

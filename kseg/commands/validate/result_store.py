@@ -85,7 +85,7 @@ def indexes_of(file: SegmentFile) -> tuple[str, ...] | None:
     return tuple(filter(exists, (stem + suffix for suffix in INDEX_SUFFIXES)))
 
 
-_VERSION = 6
+_VERSION = 7
 # The least seconds between two saves, and the least ratio of that time to the duration of a save.
 _INTERVAL = 5.0
 _SHARE = 20

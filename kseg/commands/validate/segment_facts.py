@@ -27,6 +27,9 @@ EpochRun = tuple[int, int, int]
 FirstBatch = tuple[int, int, int]
 #: (producer epoch, last sequence, last offset, last offset minus base offset) of a data batch.
 LastBatch = tuple[int, int, int, int]
+#: An entry of a transaction index: its position, producer id, first and last offset; and the offsets of the producer's first
+#: data of the transaction and of its last marker before, both in the segment, -1 if there is none.
+CarriedEntry = tuple[int, int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,7 @@ class SegmentFacts:
     - ``coordinators``: the offset of the last marker and its coordinator epoch by producer id.
     - ``unindexed``: marker offset by producer id of aborts that the transaction index lacks, if the producer has no
       data before the marker in this segment.
-    - ``carried``: (position in the index, producer id, first offset, last offset) of the index entries of transactions
-      that began in an earlier segment.
+    - ``carried``: the index entries of aborts whose transactions may have begun in an earlier segment.
     - ``crowded``: the segment has more producers than are remembered, so these collections are incomplete.
     """
 
@@ -80,7 +82,7 @@ class SegmentFacts:
     ended: dict[int, int] = field(default_factory=dict)
     coordinators: dict[int, tuple[int, int]] = field(default_factory=dict)
     unindexed: dict[int, int] = field(default_factory=dict)
-    carried: tuple[tuple[int, int, int, int], ...] = ()
+    carried: tuple[CarriedEntry, ...] = ()
     crowded: bool = False
 
 

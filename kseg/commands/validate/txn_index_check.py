@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
 
 from kseg.errors import UnreadableError
 from kseg.findings import READ_ERROR, Finding, Report, do_nothing
@@ -22,6 +23,9 @@ from kseg.format.sidefiles.indexes import ABORTED_TXN, AbortedTxn
 from kseg.format.sidefiles.side_file_reading import with_read_error
 from kseg.format.storage.naming import LOG_STARTS
 from kseg.format.storage.source import Source, local_size, open_range
+
+if TYPE_CHECKING:
+    from kseg.commands.validate.segment_facts import CarriedEntry
 
 #: Seconds to wait, once in a segment, for the entry of a marker that a broker has just written.
 WAIT = 0.2
@@ -63,7 +67,7 @@ class TxnIndexCheck:
         self.unindexed: dict[int, int] = {}
         # As in SegmentFacts.
         self.coordinators: dict[int, tuple[int, int]] = {}
-        self.carried: list[tuple[int, int, int, int]] = []
+        self.carried: list[CarriedEntry] = []
 
     def _record(self, finding: Finding) -> None:
         self._reported = finding.rule != "late-stable-offset"
@@ -163,17 +167,33 @@ class TxnIndexCheck:
         if entry is not None and entry.last_offset == offset:
             forgotten = first is not None and entry.first_offset > first and self._is_forgotten(first)
             why = _contradiction(entry, producer_id, None if forgotten else first, before, aborted)
+            why = why or self._contradiction_of_open(entry)
             if why and not self._reported:
                 self._mismatch(self._at, entry, why)
             elif entry.is_ahead and not self._reported and len(self._ahead) < LIMIT:
                 self._ahead.append((self._at, entry))
-            if not why and first is None and not self._reported and len(self.carried) < LIMIT:
-                self.carried.append((self._at, producer_id, entry.first_offset, entry.last_offset))
+            in_doubt = before < 0 or entry.first_offset != first
+            if not why and in_doubt and not self._reported and len(self.carried) < LIMIT:
+                own = -1 if first is None else first
+                self.carried.append((self._at, producer_id, entry.first_offset, entry.last_offset, own, before))
             self._advance()
         elif aborted and first is not None and not self._is_forgotten(first):
             self._report(txn_mismatch(self._at, None, producer_id, first, offset, MISSING))
         elif aborted and before < 0 and not self._ended.forgot and len(self.unindexed) < LIMIT:
             self.unindexed[producer_id] = offset
+
+    def _contradiction_of_open(self, entry: AbortedTxn) -> str | None:
+        """Return why the last stable offset of an entry is too high, or None.
+
+        It is the first offset of the earliest other open transaction (``ProducerStateManager.lastStableOffset``). A fetch
+        below it reads no entry after this one. Here the transactions are in the order of their first offsets.
+        """
+        open_ = ((one, first) for one, first in self._open.items() if one != entry.producer_id)
+        other, first = next(open_, (0, INT64_MAX))
+        if entry.last_stable_offset <= first or self._is_forgotten(first):
+            return None
+        stable = entry.last_stable_offset
+        return f"its last stable offset is {stable}, but a transaction of producer {other} is open from offset {first}"
 
     def _is_forgotten(self, first: int) -> bool:
         """Return whether the log starts after ``first``, the first offset of a transaction.
