@@ -78,7 +78,7 @@ class Upload(io.RawIOBase):
         """Give the object its name, after ``finish``.
 
         A request whose answer was lost is repeated by the libraries, and the answer to the second one says that the name
-        exists (412), or that there is no such upload (404). So after each error the object itself shows if it was stored.
+        exists (412), or that the upload does not exist (404). So after each error the object itself shows if it was stored.
         """
         self._begun = True
         with self._errors():
@@ -99,7 +99,7 @@ class Upload(io.RawIOBase):
         if self._file.tell() or not self._metadata:
             self._file.commit()
             return
-        # s3fs stores an empty object by a request of its own, without the metadata and the condition.
+        # s3fs stores an empty object by another request, without the metadata and the condition.
         self._file.discard()
         bucket, key, _ = self._filesystem.split_path(self._path)
         condition = {"IfNoneMatch": "*"} if self._new else {}
