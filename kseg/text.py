@@ -79,7 +79,8 @@ def shell_command(words: Iterable[str]) -> str:
 def escape_json(text: str) -> str:
     r"""Return JSON that is safe on a terminal, and that readers accept which reject lone surrogates (RFC 8259, 8.2).
 
-    JSON itself escapes C0. A byte of a file name that is not UTF-8 is the text ``\udcNN``, as in all other formats.
+    JSON itself escapes C0. A byte of a file name that is not UTF-8 is the text ``\udcNN``, as in CSV and Parquet; a value
+    of a record, which can have such characters, is for ``to_unicode_json``.
     """
     if text.isascii() and "\x7f" not in text:
         return text
@@ -98,6 +99,11 @@ def to_json(value: object) -> str:
     return escape_json(_encode(value))
 
 
+def to_unicode_json(value: object) -> str:
+    """Return a value of a record as one line of JSON in which lone surrogates are U+FFFD, as in ``unicode_text``."""
+    return escape_json(unicode_text(_encode(value)))
+
+
 def unicode_text(text: str) -> str:
     """Return a text in which lone surrogates are U+FFFD: JSON can have them as escapes, but a text of Arrow cannot."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -112,7 +118,7 @@ def finite(value: Any) -> Any:
 
 def text_or_json(value: object) -> str:
     """Return a text as it is, and any other value as one line of JSON."""
-    return value if isinstance(value, str) else to_json(value)
+    return value if isinstance(value, str) else to_unicode_json(value)
 
 
 def row_to_json(row: Mapping[str, object]) -> str:

@@ -81,10 +81,13 @@ def _install(shell: str, script: str) -> list[Path]:
     if start is None:
         return [target]
     quoted = shlex.quote(str(target))
-    line = f"[ ! -r {quoted} ] || . {quoted}  # completion of kseg\n"
+    mark = "  # completion of kseg\n"
+    line = f"[ ! -r {quoted} ] || . {quoted}{mark}"
     present = start.read_text(encoding="utf-8", errors="surrogateescape") if start.exists() else ""
     if line in present:
         return [target]
+    # An older version quoted the path in another way.
+    present = "".join(one for one in present.splitlines(keepends=True) if not one.endswith(mark))
     _write(start, present + (line if not present or present.endswith("\n") else f"\n{line}"))
     return [target, start]
 

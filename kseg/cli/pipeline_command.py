@@ -65,7 +65,7 @@ def pipeline(asked: PipelineOptions) -> int:
         raise UsageError(f"--stage is for run, not for {asked.action}")
     _check_replay(asked)
     sources = (path for path in settings.paths if not any(one in path for one in "*?["))
-    common.check_outputs(*sources, written=settings.written)
+    common.check_outputs(*sources, written=filter(None, (place for _, place in settings.reports)))
     if asked.action == "run":
         return _run(asked, settings)
     work = _opened(settings)

@@ -31,7 +31,7 @@ from kseg.format.record.layout import (
 from kseg.format.segment.records_chunk import timestamp_type
 from kseg.format.storage.source import topic_partition
 from kseg.schema import Column
-from kseg.text import stored_bytes, to_json
+from kseg.text import stored_bytes, to_unicode_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -158,7 +158,7 @@ def from_rows(columns: Sequence[Column], found: Sequence[schema.Row]) -> pa.Reco
 
 
 def _text(text: str) -> str:
-    """Escape a file name that is not UTF-8, as in JSON Lines: Arrow rejects surrogates."""
+    """Escape a file name that is not UTF-8, as JSON Lines do: Arrow rejects surrogates."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -172,7 +172,7 @@ def arrow_value(column: Column, row: schema.Row) -> Any:
         return row.get(column.name.removesuffix(_MILLISECONDS))
     value = row.get(column.name)
     if column.type == "object" and value is not None:
-        return to_json(value)
+        return to_unicode_json(value)
     if column.name == "headers" and value:
         return [{**one, "key": stored_bytes(one["key"]).decode("utf-8", "replace")} for one in value]  # as Kafka
     return _text(value) if type(value) is str else value

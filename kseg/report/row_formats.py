@@ -113,8 +113,8 @@ def chosen(found: RowSet, view: View) -> RowSet:
 
 def write_columns(found: RowSet, out: TextIO, view: View) -> None:
     """Write tables with the columns of the view."""
-    named = {column.name: column for column in found.columns}
-    columns = [tables.number_column(name, named[name].type in NUMBERS) for name in chosen(found, view).names]
+    numbers = {column.name for column in found.columns if column.type in NUMBERS}
+    columns = [tables.number_column(name, name in numbers) for name in chosen(found, view).names]
     shown = (row for row in text_rows(found, view, _for_people) if found.kind in ("", row.get("kind")))
     tables.print_pages(out, columns, (([cell(row.get(one.name), one.name) for one in columns], "") for row in shown))
 

@@ -261,10 +261,11 @@ def key_text(row: Row) -> str:
     if text is None:
         return content_text(None)
     key = base64.b64decode(text) if "key_encoding" in row else text.encode()
-    return content_text(CellContent(key[:_KEY_BYTES], len(key)))
+    shown = content_text(CellContent(key[:_SHOWN_KEY_BYTES], len(key)))
+    return f"{shown[:-1]} or more)" if len(key) == counted_file.KEY_BYTES else shown
 
 
-_KEY_BYTES = 80
+_SHOWN_KEY_BYTES = 80
 _HOUR = 3_600_000
 _HOUR_COLUMNS = 60
 

@@ -282,6 +282,17 @@ def test_reports_of_a_pipeline_do_not_replace_each_other(log_dir: Path) -> None:
         assert "a.html is used twice" in done.stderr
 
 
+def test_outputs_that_lose_nothing_can_be_the_same(log_dir: Path) -> None:
+    """/dev/null throws away both, and the folder of a pipeline's state can have its other files."""
+    done = invoke("doctor", log_dir.parent / "in" / "t-5", "-o", os.devnull, "--html", os.devnull)
+    assert (done.exit_code < 2, "used twice" in done.stderr) == (True, False)
+    config = log_dir.parent / "night.toml"
+    code = invoke("pipeline", "plan", config).exit_code
+    config.write_text(config.read_text() + '[quarantine]\nto = "state"\n')
+    done = invoke("pipeline", "plan", config)
+    assert (done.exit_code, "used twice" in done.stderr) == (code, False)
+
+
 def test_a_forgotten_output_name_is_explained(log_dir: Path) -> None:
     """The shell expands ``-o t-4/*.log`` to all segments: the first would be replaced by a table of the others."""
     logs = sorted(map(str, (log_dir / "t-4").glob("*.log")))
@@ -377,6 +388,9 @@ def test_completion_is_installed_atomically(tmp_path: Path, monkeypatch: pytest.
     assert (tmp_path / ".bashrc").is_symlink()
     assert (tmp_path / "real").read_bytes().startswith(b"alias x=y # \xff\n[ ! -r ")
     assert stat.S_IMODE((tmp_path / "real").stat().st_mode) == 0o600
+    (tmp_path / "real").write_bytes(b'[ ! -r "old" ] || . "old"  # completion of kseg\nalias x=y # \xff\n')
+    assert invoke("completion", "bash", "--install").exit_code == 0
+    assert (tmp_path / "real").read_bytes().startswith(b"alias x=y # \xff\n[ ! -r ")
 
 
 def test_the_library_has_the_rule_too(log_dir: Path) -> None:

@@ -313,7 +313,10 @@ def test_damage_before_the_log_start_is_not_read(tmp_path: Path) -> None:
     source = tmp_path / "orders-0"
     _old_and_new(source)
     (source / f"{0:020}.log").write_bytes(b"\1" * 300)
+    (source / f"{3:020}.snapshot").write_bytes(b"\1" * 30)
     _log_start(source, 5)
+    options = ("--for-another-cluster", "--keep-producers")
+    assert kseg("convert", "any-to-v2", *options, source, tmp_path / "kept-0").returncode == 0
     done = kseg("convert", "any-to-v2", "--for-another-cluster", source, tmp_path / "out-0")
     assert (done.returncode, f"not copied: {0:020}.log" in done.stderr) == (0, True), done.stderr
     assert [row["offset"] for row in _rows(tmp_path / "out-0", "--deep")] == [5, 6, 7, 8, 9, 11, 12, 14]

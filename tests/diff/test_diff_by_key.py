@@ -174,6 +174,7 @@ def test_keys_that_are_not_text_are_not_shown_as_others(tmp_path: Path) -> None:
         lines = invoke("diff", "--by-key", *options, a, b).stdout.splitlines()
         return [re.split(r"\s{3,}", line)[-1 if options else 2] for line in lines if "changed   " in line]
 
+    assert invoke("diff", "--by-key", "--columns", "key_encoding", a, b).stdout.count("base64") == 1
     for options in ((), ("--columns", "change,key")):
         assert cells(*options) == ["0xfffe (2 B)", "//4=", '""'], options
     header, *lines = invoke("diff", "--by-key", "--format", "csv", a, b).stdout.splitlines()

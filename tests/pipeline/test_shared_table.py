@@ -159,4 +159,6 @@ def test_errors_of_libraries_are_short_lines() -> None:
     assert len(line) <= 200
     assert line.startswith("Generic S3 error: Error performing PUT")
     assert line.endswith("HTTP error: Connection reset")
+    no_blanks = table._line(OSError(f"Error PUT https://{'x' * 200} <?xml?><Code>{'y' * 200}</Code>"))
+    assert (no_blanks[:26], no_blanks[-14:]) == ("Error PUT https://xxxxxxxx", "yyyyyyy</Code>")
     assert table._line(KeyError("metadata")) == "KeyError: 'metadata'"

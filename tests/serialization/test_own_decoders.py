@@ -99,10 +99,10 @@ def test_times_of_a_function_are_in_utc(tmp_path: Path) -> None:
 
 
 def test_results_that_are_not_unicode_are_written(tmp_path: Path) -> None:
-    """A half of a surrogate pair in a result does not end the run."""
+    """A half of a surrogate pair in a result does not end the run, and is not a byte of a file name."""
     path = tmp_path / "own.py"
-    path.write_text("def decode(*_): return '\\ud800'\n", encoding="utf-8")
-    assert rows("orders", "--decoder", f"{path}:decode")[0]["value_decoded"]
+    path.write_text("def decode(*_): return ['\\ud800', '\\udcff']\n", encoding="utf-8")
+    assert rows("orders", "--decoder", f"{path}:decode")[0]["value_decoded"] == ["\ufffd", "\ufffd"]
 
 
 @pytest.mark.parametrize(

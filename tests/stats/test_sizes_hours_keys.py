@@ -138,6 +138,15 @@ def test_keys_that_are_not_text_are_not_shown_as_others(tmp_path: Path) -> None:
     assert ">null<" in html
 
 
+def test_the_size_of_a_long_key_is_a_least_one(tmp_path: Path) -> None:
+    """Only the first bytes of a key are kept, and with them no size: the rest of a long key is not said to be missing."""
+    keys = (b"x" * 5_000, b"\xff" * 5_000, b"y" * 200)
+    folder = write(tmp_path / "orders-0", [build_batch([PlainRecord(n, key, b"v", 1) for n, key in enumerate(keys)])])
+    table = " ".join(invoke("stats", "--top-keys", folder).stdout.split())
+    for size in ("(1,024 bytes or more): 1 record", "(1,024 B or more): 1 record", "(200 bytes): 1 record"):
+        assert size in table
+
+
 def test_a_plot_by_hour(tmp_path: Path) -> None:
     """Hours without a batch are empty; many hours share a column, so that the plot fits in 80 columns."""
     for number, hours in enumerate(([0, 0, 2], [*range(0, 600, 3)])):

@@ -139,7 +139,7 @@ class ConvertResult:
     """The result of a conversion.
 
     ``left_out`` are the files of a folder that were not copied, ``ends`` the empty segments that keep a log end.
-    ``unkept_end`` are the log ends of a segment's result and of its source, None if they are the same. ``failed`` has one
+    ``unkept_end`` are the log ends of a segment's result and of its source if the result ends before. ``failed`` has one
     line per partition of a log directory that could not be converted; these have no files in the target.
     """
 
@@ -247,8 +247,11 @@ class _ConvertRun:
             pairs = [(str(partition.path / name), folder / name) for name in logs]
             segments = list(self.work(pairs))
             self._check_order(segments)
-            rebuilt = (name for name, what in handling.items() if what == registry.REBUILD)
-            snapshots = [name for name in rebuilt if producer_snapshot_offset(name) is not None]
+            rebuilt = (
+                (name, producer_snapshot_offset(name)) for name, what in handling.items() if what == registry.REBUILD
+            )
+            begin = 0 if logs == partition.logs else base_offset_of(logs[0]) or 0
+            snapshots = [name for name, offset in rebuilt if offset is not None and offset >= begin]
             damaged = {name for name in (*kept, *snapshots) if self._is_damaged(partition, name)}
             for name in kept:
                 if name not in damaged:
@@ -332,7 +335,7 @@ def _handling(name: str, plan: ConversionPlan) -> str:
 
 
 def _unkept_end(path: str, segments: Sequence[Conversion]) -> tuple[int, int] | None:
-    """Return the log ends of the result, whose last segment is ``path``, and of the source, None if they are the same.
+    """Return the log ends of the result, whose last segment is ``path``, and of the source; None if it does not end before.
 
     In older versions each batch has a record, its last one at its end: control batches, and those that the cleaner has
     emptied, are left out. A broker would give their offsets again.

@@ -26,7 +26,7 @@ from kseg.format.record.layout import CODEC_MASK, CONTROL
 from kseg.format.record.offset_evidence import is_wrapper
 from kseg.format.segment import records_chunk
 from kseg.format.segment.records_chunk import timestamp_type
-from kseg.text import encoded, to_json
+from kseg.text import encoded, to_json, to_unicode_json
 
 if TYPE_CHECKING:
     from kseg.format.internal_topics import decode as decode
@@ -71,7 +71,7 @@ def _more_members(run: RecordsItem, kept: Sequence[int]) -> Iterator[str]:
 
 def _content_members(side: str, content: DecodedValue) -> str:
     """Return a decoded key or value as the members of a JSON object that ``schema.CONTENT_COLUMNS`` names."""
-    decoded = "null" if content.value is None else to_json(content.value)
+    decoded = "null" if content.value is None else to_unicode_json(content.value)
     return f',"{side}_decoded":{decoded}{_facts_of_content(side, content.kind, content.schema_id, content.error)}'
 
 

@@ -324,7 +324,7 @@ def _count_chunk(chunk: Chunk, claimed: set[int], counts: Counts, stats: Stats) 
 
 
 #: The bytes of a key that identify it: longer keys with the same beginning are counted as one.
-_KEY_BYTES = 1024
+KEY_BYTES = 1024
 #: The bytes of a record besides its key and value, about.
 _RECORD_OVERHEAD = 8
 
@@ -343,7 +343,7 @@ def _count_keys(chunk: Chunk, keys: LargestSums) -> None:
         payload = chunk.payload(row)
         for i, content in zip(chunk.rows(row), contents, strict=True):
             at, size = columns.key_at[i], columns.key_size[i]
-            key = None if size < 0 else bytes(payload[at : at + min(size, _KEY_BYTES)])
+            key = None if size < 0 else bytes(payload[at : at + min(size, KEY_BYTES)])
             keys.add_one(key, 0, round(content * share), 1)
         keys.bound()
 

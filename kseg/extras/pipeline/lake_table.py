@@ -128,7 +128,7 @@ class LakeTable(ABC):
         most = self._longest_error or len(text)
         if len(text) <= most:
             return text
-        return f"{text[: most // 2].rpartition(' ')[0]} … {text[-(most // 2) :].partition(' ')[2]}"
+        return f"{text[: most // 2 - 2]} … {text[1 - most // 2 :]}"
 
     @contextmanager
     def _committing(self, conflict: type[Exception], after: TableState | None) -> Iterator[None]:

@@ -141,11 +141,6 @@ class PipelineSettings:
     spark_above: int = SPARK_ABOVE
     copies: bool = False
 
-    @property
-    def written(self) -> list[str]:
-        """The places that a run writes, without the tables."""
-        return [place for place in (self.state, self.quarantine, *(place for _, place in self.reports)) if place]
-
 
 def read_settings(path: str) -> PipelineSettings:
     """Read and check a configuration. Raises UsageError with the file, the key and the expected value."""

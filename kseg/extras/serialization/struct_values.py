@@ -13,7 +13,7 @@ from typing import Any
 from kseg.extras.serialization.decoding import DecodedValue, Decoder, Headers
 from kseg.extras.serialization.json_values import SameNameError
 from kseg.schema import Column
-from kseg.text import to_json, unicode_text
+from kseg.text import to_json, to_unicode_json, unicode_text
 
 Convert = Callable[[Any], Any]
 _WHOLE = re.compile(r"-?\d{1,20}")
@@ -222,5 +222,5 @@ _SCALARS: Mapping[str, Convert] = {
     "timestamp": _time,
     "timestamp_ntz": _time,
     "date": _date,
-    "object": to_json,
+    "object": to_unicode_json,
 }

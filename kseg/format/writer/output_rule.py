@@ -80,12 +80,13 @@ def check_output(output: str, inputs: Iterable[str], option: str = "-o") -> None
 
 
 def check_distinct(outputs: Iterable[str]) -> None:
-    """Raise UsageError if two outputs of a run are one file, or standard output."""
+    """Raise UsageError if two outputs of a run are one file, or standard output. /dev/null and a terminal lose nothing."""
     seen: set[str] = set()
     for output in outputs:
         local = without_file_scheme(output)
         path = local if local == STDIN or is_url(local) else os.path.realpath(local)
-        if path in seen:
+        special = path not in (STDIN, "") and os.path.exists(path) and not os.path.isfile(path)
+        if path in seen and not special:
             named = "standard output" if output == STDIN else output
             raise UsageError(f"{named} is used twice: give each output a file of its own")
         seen.add(path)
