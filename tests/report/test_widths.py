@@ -146,6 +146,7 @@ ANSWERS = {
     "diagnoses": ("doctor kafka-logs", ""),
     "transactions": ("transactions kafka-logs", "hanging in,producer,offsets,blocked offsets,state,first,last"),
     "schemas": ("schemas --used-by shop shop", "subject,version,id,state,used by"),
+    "the lists of kseg sql": ("sql --recipes", "recipe,problem,purpose"),
     "the rows of a statement": (
         "sql 'select file, position, \"offset\" from records' kafka-logs",
         "file position offset",
