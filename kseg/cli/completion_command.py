@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from kseg.cli.typed_command import command
 from kseg.errors import KsegError, UsageError
 from kseg.format.storage.atomic_write import whole_file
 from kseg.format.writer.output_rule import check_output
-from kseg.text import unknown_name
+from kseg.text import shell_word, unknown_name
 
 VARIABLE = "_KSEG_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
@@ -80,7 +79,7 @@ def _install(shell: str, script: str) -> list[Path]:
     _write(target, script)
     if start is None:
         return [target]
-    quoted = shlex.quote(str(target))
+    quoted = shell_word(str(target))
     mark = "  # completion of kseg\n"
     line = f"[ ! -r {quoted} ] || . {quoted}{mark}"
     present = start.read_text(encoding="utf-8", errors="surrogateescape") if start.exists() else ""

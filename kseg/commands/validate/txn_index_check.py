@@ -166,8 +166,8 @@ class TxnIndexCheck:
         entry = self._entry
         if entry is not None and entry.last_offset == offset:
             forgotten = first is not None and entry.first_offset > first and self._is_forgotten(first)
-            why = _contradiction(entry, producer_id, None if forgotten else first, before, aborted)
-            why = why or self._contradiction_of_open(entry)
+            begun = None if forgotten else first
+            why = _contradiction(entry, producer_id, begun, before, aborted) or self._contradiction_of_open(entry)
             if why and not self._reported:
                 self._mismatch(self._at, entry, why)
             elif entry.is_ahead and not self._reported and len(self._ahead) < LIMIT:

@@ -85,8 +85,7 @@ def check_distinct(outputs: Iterable[str]) -> None:
     for output in outputs:
         local = without_file_scheme(output)
         path = local if local == STDIN or is_url(local) else os.path.realpath(local)
-        special = path not in (STDIN, "") and os.path.exists(path) and not os.path.isfile(path)
-        if path in seen and not special:
+        if path in seen and (path == STDIN or not os.path.exists(path) or os.path.isfile(path)):
             named = "standard output" if output == STDIN else output
             raise UsageError(f"{named} is used twice: give each output a file of its own")
         seen.add(path)
